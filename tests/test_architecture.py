@@ -68,7 +68,7 @@ ROOMS = {
         "serving": set(),
         "monitor": {"plan"},
     },
-    "observe": {"dashboard": {"page"}, "page": {"axis", "fall", "timeline"}},
+    "observe": {"dashboard": {"page"}, "page": {"axis", "config_differences", "fall", "timeline"}},
     "hub": {
         "ray": {"job", "rpc", "shard_stats", "slots", "streaming", "tickets"},
         "http": {"job", "rpc", "streaming"},

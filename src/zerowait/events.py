@@ -179,7 +179,8 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         source: ``asked`` the judge, answered from the ``cache``, ``joined`` an identical call in
             flight, or ``refused`` without a request, because the budget is spent, say.
-        attempts: HTTP attempts, of an abstention as well.
+        attempts: HTTP attempts, of an abstention as well; as hedges, tokens and cost 0 for one that
+            joined a call, because they are those of the one that asked.
         latency_s: seconds of the successful attempt; 0 without a request.
         queue_s: seconds spent waiting for a slot.
         cost_usd: of its replies, by the usage they name; 0 without a request.

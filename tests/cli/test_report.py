@@ -38,6 +38,23 @@ def test_the_page_may_go_elsewhere_or_nowhere(zerowait, run, tmp_path):
     assert not (run / "report.html").exists()
 
 
+def test_a_step_that_fell_is_told_with_its_likely_cause(zerowait, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    lines = []
+    for step in range(1, 7):
+        for k in range(16):
+            value = float(k % 4 > 0) if step < 6 else float(k % 8 == 0)
+            sample = Sample(f"q{step}-{k}", "r", step=step)
+            lines.append(RewardRecord(sample=sample, reward=Reward(value, {"rule": Score(value)})))
+    (folder / "rewards.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in lines))
+    done = zerowait("report", "run", "--no-page")
+    assert "step 6: The reward fell from 0.75 in the 5 steps before to 0.125" in done.stdout
+    assert "likely cause: The responses themselves got worse: rule fell" in done.stdout
+    (fall,) = json.loads(zerowait("report", "run", "--no-page", "--json").stdout)["falls"]
+    assert (fall["point"], fall["fell"]) == (6, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

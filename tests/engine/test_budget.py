@@ -130,8 +130,9 @@ def test_each_judgement_says_what_it_cost_and_a_joined_one_is_paid_once():
     events = []
     _, stats, wire = scored(config(), [Sample("q", "same")] * 3, listener=events.append)
     settled = [event for event in events if isinstance(event, JudgementSettled)]
-    assert settled[0].cost_usd == pytest.approx(BILLED_USD)
-    assert wire.sent == 1
+    assert sum(each.cost_usd for each in settled) == pytest.approx(stats.spent_usd)
+    assert sum(each.prompt_tokens for each in settled) == stats.prompt_tokens
+    assert sum(each.attempts for each in settled) == wire.sent == 1
     assert stats.spent_usd == pytest.approx(BILLED_USD)
 
 

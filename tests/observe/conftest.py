@@ -90,12 +90,64 @@ def length_hacking(folder: Path) -> None:
         )
 
 
+def broken_form(folder: Path) -> None:
+    """From step 6 most responses do not close their tag, so that right answers are not found."""
+    with FakeJudge(answer=verdict_in_response) as judge:
+        run(
+            folder,
+            judge,
+            close=lambda step, g, k: step < FALLS_AT or k == 0,
+            components={"form": {"scorer": "format", "tags": ["answer"], "weight": 0.2}},
+        )
+
+
+def one_endpoint_of_two(folder: Path) -> None:
+    """From step 6 one of the judge's two servers gives 1 to everything."""
+    broken = False
+
+    def answer(body):
+        return "Score: 1" if broken else verdict_in_response(body)
+
+    def begin(step):
+        nonlocal broken
+        broken = step >= FALLS_AT
+
+    with FakeJudge(answer=verdict_in_response) as judge, FakeJudge(answer=answer) as other:
+        both = [{"base_url": each.url, "model": "m"} for each in (judge, other)]
+        run(folder, judge, begin=begin, judged={"endpoints": both})
+
+
+def another_weight_on_resume(folder: Path) -> None:
+    """The run is continued at step 6 with another weight of the judge."""
+    with FakeJudge(answer=verdict_in_response) as judge:
+        run(folder, judge, steps=range(1, FALLS_AT))
+        quality = {"judge": "grader", "normalize": True, "weight": 0.1}
+        run(folder, judge, steps=range(FALLS_AT, STEPS + 1), components={"quality": quality})
+
+
+def outage_behind_a_rising_rule(folder: Path) -> None:
+    """The judge is gone for step 6, while the policy gets better at what the rule looks at."""
+    right = {"right": lambda step, g, k: k < step // 2}
+    with FakeJudge(answer=verdict_in_response) as judge:
+        run(folder, judge, steps=range(1, FALLS_AT), **right)
+        gone = {"deadline_s": 1, "attempts": 1}
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
+            run(folder, judge_url=url, steps=[FALLS_AT], traffic=gone, **right)
+        run(folder, judge, steps=range(FALLS_AT + 1, STEPS + 1), **right)
+
+
 FALLS = {
     "harder prompts": harder_prompts,
     "harder prompts of one source": harder_prompts_of_one_source,
     "a judge outage": judge_outage,
     "a drifted judge": judge_drift,
     "reward hacking by length": length_hacking,
+    "a broken form": broken_form,
+    "one endpoint of two": one_endpoint_of_two,
+    "another weight on resume": another_weight_on_resume,
+    "an outage behind a rising rule": outage_behind_a_rising_rule,
 }
 
 
@@ -135,14 +187,17 @@ def run(
     words=lambda step, g, k: 20,
     begin=lambda step: None,
     end=lambda step, rewards: None,
+    close=lambda step, g, k: True,
     judged=None,
     traffic=None,
+    components=None,
 ):
     config = {
         "components": {
             "correct": {"scorer": "qa_em"},
             "quality": {"judge": "grader", "normalize": True, "weight": 0.5},
-        },
+        }
+        | (components or {}),
         "judges": {
             "grader": {
                 "endpoints": [
@@ -167,10 +222,11 @@ def run(
                 for k in range(SIZE):
                     answer = "yes" if right(step, g, k) else "no"
                     filler = " really" * words(step, g, k)
+                    tail = "</answer>" if close(step, g, k) else ""
                     samples.append(
                         Sample(
                             prompts(step, g),
-                            f"q={6 + (g + k) % 3}{filler} <answer>{answer}</answer> {step} {k}",
+                            f"q={6 + (g + k) % 3}{filler} <answer>{answer}{tail} {step} {k}",
                             "yes",
                             data_source=sources(step, g),
                             group=f"{step}-{g}",

@@ -18,13 +18,15 @@ from hypothesis.strategies import (
     tuples,
 )
 
-from zerowait.observe.fall import (
+from zerowait.observe.causes import (
     ComponentFigures,
     DataSource,
     RewardWindow,
+    change_in_words,
     changes,
     has_fallen,
     likely_causes,
+    worse_parts,
 )
 
 values = floats(-10, 10, allow_nan=False)
@@ -78,10 +80,12 @@ def test_causes_are_ranked_have_evidence_and_a_strength_from_0_to_1(before, now)
 
 
 @given(before=windows, now=windows)
-def test_a_reward_that_did_not_fall_has_no_cause(before, now):
+def test_where_nothing_fell_only_another_mix_of_lower_rewards_is_a_cause(before, now):
     silent = bool(before.scored) and not now.scored
-    if not silent and not has_fallen(before, now):
-        assert likely_causes(before, now) == []
+    if not (silent or has_fallen(before, now) or worse_parts(before, now)):
+        causes = likely_causes(before, now)
+        assert [cause.kind for cause in causes] in ([], ["harder_prompts"])
+        assert not causes or now.mean < before.mean
 
 
 @given(window=windows)
@@ -225,6 +229,54 @@ def test_the_cause_that_a_person_would_name_is_named_first(case):
 def test_a_judge_that_answers_as_before_is_no_cause_whatever_is_told_about_its_model():
     told = step(events=[("model_changed", "quality", "a to b")])
     assert "judge_drift" not in {cause.kind for cause in likely_causes(USUAL, told)}
+
+
+def test_a_judge_that_fails_is_named_although_the_reward_rose():
+    gone = {"quality": ComponentFigures(abstained=64, judged=True, kinds={"timeout": 64})}
+    risen = step(mean=0.95, parts=STEP.parts | gone)
+    assert likely_causes(USUAL, risen)[0].kind == "judge_outage"
+    assert change_in_words(USUAL, risen, 5).endswith("but quality abstained in 100 % of the rows.")
+
+
+def test_a_budget_that_is_spent_is_no_outage():
+    spent = ComponentFigures(scored=24, abstained=40, judged=True, kinds={"budget": 38, "other": 2})
+    now = step(parts=STEP.parts | {"quality": spent})
+    assert likely_causes(USUAL, now)[0].kind == "budget_spent"
+
+
+def test_longer_responses_that_the_judge_likes_no_better_are_not_written_for_it():
+    now = step(
+        length=560.0,
+        parts={
+            "correct": ComponentFigures(scored=64, mean=0.1, sd=0.3),
+            "quality": ComponentFigures(scored=64, mean=0.2, sd=0.2, judged=True, by_length=0.1),
+        },
+    )
+    [cause] = likely_causes(USUAL, now)
+    assert cause.kind == "worse_responses"
+    assert "2.8 times as long" in cause.evidence[-1]
+
+
+@pytest.mark.parametrize(("since", "cause"), [(0.72, "harder_prompts"), (0.2, "worse_responses")])
+def test_held_out_prompts_tell_harder_prompts_from_a_worse_policy(since, cause):
+    before = msgspec.structs.replace(
+        USUAL, held_out={"correct": ComponentFigures(scored=64, mean=0.7, sd=0.45)}
+    )
+    now = step(
+        parts=STEP.parts | {"correct": ComponentFigures(scored=64, mean=0.2, sd=0.4)},
+        held_out={"correct": ComponentFigures(scored=64, mean=since, sd=0.45)},
+    )
+    assert likely_causes(before, now)[0].kind == cause
+
+
+def test_a_mean_over_alike_responses_is_less_sure_than_over_as_many_of_different_prompts():
+    """Four responses to one prompt that are all right, or all wrong, are one observation."""
+    sure, unsure = (
+        [msgspec.structs.replace(each, error=error) for each in (USUAL, step(mean=0.7))]
+        for error in (None, 0.1)
+    )
+    assert has_fallen(*sure)
+    assert not has_fallen(*unsure)
 
 
 def test_a_step_in_which_everything_abstained_is_a_fall():

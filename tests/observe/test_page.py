@@ -307,9 +307,10 @@ def test_quantiles_lie_within_the_values_and_rise(rows):
 
 def index_of(rows):
     """An index of rewards `(step, value, group)` that were not written as lines first."""
-    from zerowait.record.index import _INDEXES, _TABLES
+    from zerowait.record.index import _INDEXES, _TABLES, RecordIndex
 
-    index = sqlite3.connect(":memory:")
+    index = sqlite3.connect(":memory:", factory=RecordIndex)
+    index.folder = Path("/nowhere")  # which has no configuration
     index.row_factory = sqlite3.Row
     index.executescript(_TABLES + _INDEXES)
     index.executemany(
@@ -343,7 +344,7 @@ def test_what_to_do_about_an_alarm_is_in_the_reference_too():
 
 
 def test_the_pages_that_a_cause_names_are_there():
-    import zerowait.observe.fall as module
+    import zerowait.observe.causes as module
 
     named = set(re.findall(r"docs/[\w/-]+\.md", Path(module.__file__).read_text()))
     assert named

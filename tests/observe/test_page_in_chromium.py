@@ -2,9 +2,12 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from zerowait.observe import write_page
+from zerowait.record import REWARDS, AppendOnlyFile, RewardRecord
+from zerowait.types import Abstain, Reward, Sample, Score
 
 FALLS_AT = 6
 GROUP = ".panel .group[open]"
@@ -82,3 +85,30 @@ def test_every_chart_has_its_numbers_as_a_table_and_headings_are_in_order(page):
         ".filter((h) => h.checkVisibility()).map((h) => Number(h.tagName[1]))"
     )
     assert all(deeper - level <= 1 for level, deeper in pairwise(levels))
+
+
+def test_a_step_in_which_everything_abstained_is_a_gap_and_no_line_is_drawn_over_it(
+    browser, tmp_path
+):
+    """The held-out split has fewer points, between which its line goes on."""
+    abstained = Reward(None, {"a": Abstain("timeout", "late")}, policy="neutral")
+    file = AppendOnlyFile(tmp_path / REWARDS)
+    for step, value, split in [
+        *((step, None if step == 3 else 0.1 * step, "train") for step in range(1, 6)),
+        *((step, 0.5, "val") for step in (1, 5)),
+    ]:
+        reward = abstained if value is None else Reward(value, {"a": Score(value)})
+        sample = Sample("q", "r", step=step, split=split)
+        file.write(msgspec.json.encode(RewardRecord(sample=sample, reward=reward)))
+    file.close()
+    with (tmp_path / "report.html").open("wb") as page:
+        write_page(tmp_path, page)
+    browser.open((tmp_path / "report.html").as_uri())
+    plot = "document.querySelector('#reward .canvas').plot"
+    browser.until(lambda: browser.run(f"return {plot} !== undefined"))
+    segments = browser.run(
+        f"const u = {plot}; return Object.fromEntries(u.series.slice(1)"
+        ".filter((s) => ['train', 'val'].includes(s.label))"
+        ".map((s) => [s.label, s._paths.gaps.length]))"
+    )
+    assert segments == {"train": 1, "val": 0}

@@ -100,6 +100,11 @@ def test_components_are_compared_one_by_one_and_failures_by_kind():
     assert worst.changed == ["rule: 1 -> skipped", "judge: 4 -> timeout"]
 
 
+def test_a_row_with_the_same_value_is_no_disagreement_although_others_passed_it():
+    found = compare(pairs([1.0, 2.0, 2.0, 2.0], [1.0, 0.5, 0.5, 2.0]), worst=9)
+    assert sorted(each.id for each in found.worst) == ["1", "2"]
+
+
 def test_the_worst_disagreements_are_those_of_rank():
     found = compare(pairs([1.0, 2.0, 3.0, 4.0], [2.0, 4.0, 100.0, 1.0]), worst=1)
     assert [(each.id, each.rank_a, each.rank_b) for each in found.worst] == [("3", 4.0, 1.0)]

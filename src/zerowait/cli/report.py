@@ -19,6 +19,7 @@ from zerowait.observe import (
     alarms,
     by_step,
     comparison,
+    falls,
     read_report,
     traffic,
     write_page,
@@ -50,6 +51,7 @@ def report(
                 "training": loaded.training,
                 "validation": loaded.validation,
                 "stats": loaded.stats,
+                "falls": loaded.falls,
                 "page": None if written is None else str(written),
             }
         )
@@ -69,6 +71,7 @@ def _check(page: Path) -> None:
 def _print(loaded: Report) -> None:
     for rows in (by_step(loaded), comparison(loaded), traffic(loaded), alarms(loaded)):
         show(rows)
+    print(*falls(loaded), sep="\n", end="\n" * bool(loaded.falls))
 
 
 def _write(folder: Path, page: Path) -> None:

@@ -5,7 +5,7 @@ from zerowait.engine.engine import Engine
 from zerowait.engine.groups.shapes import Tokenizer
 from zerowait.engine.judging.recorded_replies import AnsweredBy, RecordedReplies, RecordedReply
 from zerowait.engine.judging.result import JudgementResult
-from zerowait.engine.monitor.failure_reasons import failure_reason
+from zerowait.engine.monitor.failure_reasons import failure_reason, failure_words
 from zerowait.engine.monitor.give_up import JudgementCounts
 from zerowait.engine.monitor.health import ALARMS, StepRow
 from zerowait.engine.monitor.stats import AnchorStats, JudgeStats, Stats, quantile
@@ -34,6 +34,7 @@ __all__ = [
     "Tokenizer",
     "combine",
     "failure_reason",
+    "failure_words",
     "metrics_of",
     "open",
     "policy_for",

@@ -25,6 +25,7 @@ from zerowait.observe.report import (
     alarms,
     by_step,
     comparison,
+    falls,
     read_report,
     traffic,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "compare",
     "comparison",
     "config_differences",
+    "falls",
     "find_samples",
     "joined",
     "notes_on_earlier_rows",

@@ -72,5 +72,9 @@ def find_axis(connection: sqlite3.Connection) -> Axis:
         width = -(-count // _ROW_BINS)
         return Axis(kind="rows", width=width, origin=main["first_row"], split=main["split"])
     steps = main["last"] - main["first"] + 1
-    width = -(-steps // MAX_POINTS)
+    (recorded,) = connection.execute(
+        "SELECT COUNT(*) FROM steps WHERE split = ? AND step IS NOT NULL", (main["split"],)
+    ).fetchone()
+    # a run that records every hundredth step has few points, however far it goes
+    width = 1 if 0 < recorded <= MAX_POINTS else -(-steps // MAX_POINTS)
     return Axis(kind="step", width=width, origin=main["first"], split=main["split"])

@@ -38,6 +38,13 @@ class UsedConfiguration(NamedTuple):
     first_row: int
     last_row: int
 
+    @property
+    def components(self) -> dict[str, Mapping[str, Any]]:
+        """Its components by name; none where the file has another form."""
+        found = self.reward.get("components")
+        parts = found.items() if isinstance(found, Mapping) else ()
+        return {name: part for name, part in parts if isinstance(part, Mapping)}
+
 
 def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[UsedConfiguration]:
     """The configurations by which the rows of a record were scored, oldest first.
@@ -52,6 +59,9 @@ def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[Us
     if last is None:
         return []
     windows = [(each.until, each.reward) for each in earlier_configurations(folder)]
+    if not windows:  # the usual case; times are in no index of a large record
+        first, end = connection.execute("SELECT min(row), max(row) FROM rewards").fetchone()
+        return [UsedConfiguration(last, first, end)] if first is not None else []
     used: list[UsedConfiguration] = []
     since = 0.0
     for until, reward in [*windows, (float("inf"), last)]:

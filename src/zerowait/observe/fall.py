@@ -1,8 +1,7 @@
-"""Why the reward of a step fell: what changed against the steps before, and its likely cause.
+"""Why the reward of a step fell: what changed against the steps before, and its likely causes.
 
-`FallReader` reads two windows of a run from its index, the step and up to five steps before it,
-and compares them. `likely_causes` is a pure function of the two windows: each cause has evidence in
-words and a strength in [0, 1], which says how well the evidence fits, and is no probability.
+`FallReader` reads two windows of a run from its index, the step and up to five steps before it;
+`zerowait.observe.causes` compares them. `find_falls` finds the steps that are worth asking about.
 """
 
 from __future__ import annotations
@@ -10,103 +9,41 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from zerowait.observe.axis import Axis
+from zerowait.observe.causes import (
+    FEWEST_SCORED,
+    SURE_Z,
+    ComponentFigures,
+    DataSource,
+    FigureChange,
+    LikelyCause,
+    RewardWindow,
+    change_in_words,
+    changes,
+    fall_z,
+    has_fallen,
+    is_silent,
+    likely_causes,
+    number,
+    percent,
+    worse_parts,
+)
+from zerowait.observe.config_differences import UsedConfiguration, config_differences
 from zerowait.rank_statistics import rank_correlation
 
 STEPS_BEFORE: Final = 5
 """How many points the baseline has."""
-_WEAKEST: Final = 0.15
-_SURE_Z: Final = 3.0
-_FEWEST_SCORED: Final = 4
+_STEPS_LATER: Final = 3
+_FALLS_SHOWN: Final = 3
+_FALLS_TRIED: Final = 8
+_FORM_RULES: Final = ("format", "json_schema")
 _SAMPLED: Final = 500
-_SOURCES_SHOWN: Final = 4
-
-
-class ComponentFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A component in a window.
-
-    Args:
-        scored, abstained: number of rows; rows where it was skipped are in neither.
-        mean, sd: of the scored rows.
-        judged: whether a judge scores it. kinds: abstentions by kind.
-        by_length: rank correlation of its value with the response's length; None if unknown.
-    """
-
-    scored: int = 0
-    abstained: int = 0
-    mean: float = 0.0
-    sd: float = 0.0
-    judged: bool = False
-    kinds: dict[str, int] = {}
-    by_length: float | None = None
-
-    @property
-    def abstained_share(self) -> float:
-        """Share of the rows that it should have scored, in [0, 1]."""
-        rows = self.scored + self.abstained
-        return self.abstained / rows if rows else 0.0
-
-
-class DataSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A data source in a window: its rows, and the mean reward of those with a value."""
-
-    rows: int
-    mean: float | None
-
-
-class RewardWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about one step, or about the steps before it.
-
-    Args:
-        rows, scored: number of rows, and of those with a reward. mean, sd: of the reward.
-        parts: by component. sources: by data source.
-        length: mean length of the responses; None if unknown.
-        groups, equal_groups: prompt groups of several scored rows, and those without variance.
-        prompts_elsewhere: mean reward that the same prompts got in all steps outside the window;
-            None where fewer than half of the rows have one.
-        usual_elsewhere: mean reward of all prompts around those steps; None if unknown.
-        events: ``(kind, judge or endpoint, why)`` of what happened to judges in the window.
-        models: served model names by judge.
-    """
-
-    rows: int = 0
-    scored: int = 0
-    mean: float = 0.0
-    sd: float = 0.0
-    parts: dict[str, ComponentFigures] = {}
-    sources: dict[str, DataSource] = {}
-    length: float | None = None
-    groups: int = 0
-    equal_groups: int = 0
-    prompts_elsewhere: float | None = None
-    usual_elsewhere: float | None = None
-    events: list[tuple[str, str, str]] = []
-    models: dict[str, list[str]] = {}
-
-
-class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure before and now; `z`: the change in standard errors, None where it has none."""
-
-    name: str
-    before: float | None
-    now: float | None
-    z: float | None = None
-    unit: str = ""
-
-
-class LikelyCause(msgspec.Struct, frozen=True, kw_only=True):
-    """A likely cause: `evidence` in words, and how well it fits, in [0, 1]."""
-
-    kind: str
-    title: str
-    strength: float
-    evidence: list[str]
-    advice: str
 
 
 class Fall(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +51,7 @@ class Fall(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         point: the step. before: the first and the last point of the baseline; None without any.
-        fell: whether the mean is lower than before by more than chance.
+        fell: whether the mean is lower than before by more than chance, or no row has a value.
         words: the change in one sentence.
         changes: figures before and now, the most surprising first.
         causes: the strongest first; empty where nothing stands out, or nothing fell.
@@ -128,395 +65,6 @@ class Fall(msgspec.Struct, frozen=True, kw_only=True):
     causes: list[LikelyCause]
 
 
-def has_fallen(before: RewardWindow, now: RewardWindow) -> bool:
-    """Whether the mean reward is lower now by more than two standard errors."""
-    if not (before.scored and now.scored):
-        return False
-    return _z(_reward(before), _reward(now)) <= -2.0
-
-
-def _reward(window: RewardWindow) -> ComponentFigures:
-    return ComponentFigures(scored=window.scored, mean=window.mean, sd=window.sd)
-
-
-def _z(before: ComponentFigures, now: ComponentFigures) -> float:
-    """The change of a mean in standard errors; of no values 0."""
-    if not (before.scored and now.scored):
-        return 0.0
-    # a step without any variance still has the baseline's
-    spread = math.sqrt(
-        max(before.sd, 1e-9) ** 2 / before.scored + max(now.sd, 0.5 * before.sd) ** 2 / now.scored
-    )
-    return max(-1e6, min(1e6, (now.mean - before.mean) / max(spread, 1e-9)))
-
-
-def _in_words(before: RewardWindow, now: RewardWindow, steps: int) -> str:
-    against = "the step before" if steps == 1 else f"the {steps} steps before"
-    if not now.scored:
-        return f"No row of {now.rows} has a value: every one abstained."
-    if not before.scored:
-        return f"The reward is {_number(now.mean)}; no row of {against} has a value."
-    z = _z(_reward(before), _reward(now))
-    moved = f"{_number(before.mean)} in {against} to {_number(now.mean)}"
-    if abs(z) < 2.0:
-        return (
-            f"The reward went from {moved}, which is within chance ({abs(z):.1f} standard errors)."
-        )
-    verb = "fell" if z < 0 else "rose"
-    return f"The reward {verb} from {moved} ({min(abs(z), 999):.1f} standard errors)."
-
-
-def changes(before: RewardWindow, now: RewardWindow) -> Iterator[FigureChange]:
-    """The figures of both windows, in no order that means anything."""
-    yield _mean_change("reward", _reward(before), _reward(now))
-    yield FigureChange(
-        name="rows without a value",
-        before=_share(before.rows - before.scored, before.rows),
-        now=_share(now.rows - now.scored, now.rows),
-        z=_share_z((before.rows - before.scored, before.rows), (now.rows - now.scored, now.rows)),
-        unit="%",
-    )
-    for name in sorted(before.parts.keys() | now.parts.keys()):
-        was, part = (
-            before.parts.get(name, ComponentFigures()),
-            now.parts.get(name, ComponentFigures()),
-        )
-        yield _mean_change(name, was, part)
-        if was.abstained or part.abstained:
-            yield FigureChange(
-                name=f"{name} abstained",
-                before=was.abstained_share if was.scored + was.abstained else None,
-                now=part.abstained_share if part.scored + part.abstained else None,
-                z=_share_z(
-                    (was.abstained, was.scored + was.abstained),
-                    (part.abstained, part.scored + part.abstained),
-                ),
-                unit="%",
-            )
-    yield FigureChange(name="response length", before=before.length, now=now.length)
-    yield FigureChange(
-        name="groups whose rewards are all the same",
-        before=_share(before.equal_groups, before.groups),
-        now=_share(now.equal_groups, now.groups),
-        z=_share_z((before.equal_groups, before.groups), (now.equal_groups, now.groups)),
-        unit="%",
-    )
-    yield FigureChange(
-        name="what these prompts got in other steps",
-        before=before.prompts_elsewhere,
-        now=now.prompts_elsewhere,
-    )
-    if len(before.sources.keys() | now.sources.keys()) > 1:
-        yield from _source_changes(before, now)
-
-
-def _source_changes(before: RewardWindow, now: RewardWindow) -> Iterator[FigureChange]:
-    names = sorted(
-        before.sources.keys() | now.sources.keys(),
-        key=lambda name: -abs(_source_share(now, name) - _source_share(before, name)),
-    )
-    for name in names[:_SOURCES_SHOWN]:
-        yield FigureChange(
-            name=f"rows of {name or 'no data source'}",
-            before=_source_share(before, name) if before.rows else None,
-            now=_source_share(now, name) if now.rows else None,
-            unit="%",
-        )
-
-
-def _mean_change(name: str, before: ComponentFigures, now: ComponentFigures) -> FigureChange:
-    return FigureChange(
-        name=name,
-        before=before.mean if before.scored else None,
-        now=now.mean if now.scored else None,
-        z=_z(before, now) if before.scored and now.scored else None,
-    )
-
-
-def _share(count: int, of: int) -> float | None:
-    return count / of if of else None
-
-
-def _share_z(before: tuple[int, int], now: tuple[int, int]) -> float | None:
-    """The change of a share in standard errors of the pooled share."""
-    if not (before[1] and now[1]):
-        return None
-    pooled = (before[0] + now[0]) / (before[1] + now[1])
-    error = math.sqrt(max(pooled * (1 - pooled), 1e-9) * (1 / before[1] + 1 / now[1]))
-    return (now[0] / now[1] - before[0] / before[1]) / error
-
-
-def likely_causes(before: RewardWindow, now: RewardWindow) -> list[LikelyCause]:
-    """The likely causes of a fall, the strongest first; [] where the reward did not fall.
-
-    A step in which every row abstained counts as a fall too.
-    """
-    silent = bool(before.scored) and bool(now.rows) and not now.scored
-    if not silent and not has_fallen(before, now):
-        return []
-    found = [
-        _judge_outage(before, now),
-        _judge_drift(before, now),
-        _harder_prompts(before, now),
-        _longer_responses(before, now),
-        _shorter_responses(before, now),
-        _worse_responses(before, now),
-    ]
-    causes = [cause for cause in found if cause.evidence and cause.strength >= _WEAKEST]
-    return sorted(causes, key=lambda cause: (-cause.strength, cause.kind))
-
-
-class _Evidence:
-    """Collects what speaks for a cause; independent pieces of evidence add up towards 1."""
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-        self._against = 1.0
-
-    def add(self, strength: float, words: str) -> None:
-        if strength > 0:
-            self.words.append(words)
-            self._against *= 1.0 - min(strength, 0.97)
-
-    def cause(self, kind: str, title: str, advice: str) -> LikelyCause:
-        return LikelyCause(
-            kind=kind,
-            title=title,
-            strength=round(1.0 - self._against, 3),
-            evidence=self.words,
-            advice=advice,
-        )
-
-
-_OUTAGE_EVENTS: Final = {
-    "endpoint_ejected": "its circuit breaker opened",
-    "account_exhausted": "its account is exhausted",
-}
-_DRIFT_EVENTS: Final = {
-    "judge_drifted": (0.9, "its verdicts on the anchors drifted"),
-    "model_changed": (0.75, "it serves another model"),
-}
-
-
-def _judge_outage(before: RewardWindow, now: RewardWindow) -> LikelyCause:
-    evidence = _Evidence()
-    for name in sorted(now.parts):
-        part, was = now.parts[name], before.parts.get(name, ComponentFigures())
-        more = part.abstained_share - was.abstained_share
-        if more <= 0.02 or part.abstained < 2:
-            continue
-        kinds = ", ".join(
-            f"{kind} {n}" for kind, n in sorted(part.kinds.items(), key=lambda i: (-i[1], i[0]))
-        )
-        evidence.add(
-            1.0 - math.exp(-more / 0.15),
-            f"{name} abstained in {_percent(part.abstained_share)} of the rows, "
-            f"against {_percent(was.abstained_share)} before ({kinds})",
-        )
-    if evidence.words:  # an endpoint that fails costs nothing as long as another one answers
-        for kind, what, why in now.events:
-            if kind in _OUTAGE_EVENTS:
-                evidence.add(0.3, f"{what}: {_OUTAGE_EVENTS[kind]}: {why}".rstrip(": "))
-    return evidence.cause(
-        "judge_outage",
-        "Judgements failed: the reward is the mean of fewer, other rows or components",
-        "Read the failures in the provider's words (Abstentions), then see "
-        "docs/how-to/troubleshooting.md; the trainer should not learn from this step's mean.",
-    )
-
-
-def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
-    evidence = _Evidence()
-    told: set[tuple[str, str]] = set()
-    for kind, what, why in now.events:
-        if kind in _DRIFT_EVENTS and (kind, what) not in told:
-            told.add((kind, what))
-            strength, words = _DRIFT_EVENTS[kind]
-            evidence.add(strength, f"judge {what}: {words}: {why}".rstrip(": "))
-    judged = _z_of(before, now, judged=True)
-    rules = _z_of(before, now, judged=False)
-    fell = {name: z for name, z in judged.items() if z <= -_SURE_Z}
-    if fell and rules and min(rules.values()) > -_SURE_Z:
-        worst = min(fell, key=lambda name: (fell[name], name))
-        # between two and three standard errors a rule may have fallen by chance, or not
-        strength, clearly = (0.55, "") if min(rules.values()) > -2.0 else (0.3, " as clearly")
-        evidence.add(
-            strength,
-            f"{worst}, which a judge scores, fell from {_number(before.parts[worst].mean)} to "
-            f"{_number(now.parts[worst].mean)} while no rule did{clearly}",
-        )
-    elif not fell and not told:
-        return LikelyCause(kind="judge_drift", title="", strength=0.0, evidence=[], advice="")
-    elif not fell:
-        # a judge that answers as before is no cause, whatever is told about its model
-        evidence = _Evidence()
-    for judge, models in now.models.items():
-        new = [name for name in models if name not in before.models.get(judge, models)]
-        if new and evidence.words:
-            evidence.add(0.4, f"judge {judge} answered as {', '.join(new)}, which is new")
-    return evidence.cause(
-        "judge_drift",
-        "The judge's scale moved: the same responses get other verdicts",
-        "Pin the judge's model or snapshot, and measure its anchors "
-        "(docs/how-to/audit-a-judge.md); compare a reply of this step with an earlier one.",
-    )
-
-
-def _z_of(before: RewardWindow, now: RewardWindow, *, judged: bool) -> dict[str, float]:
-    """The change of each component of that sort that has enough values, in standard errors."""
-    return {
-        name: _z(before.parts[name], part)
-        for name, part in now.parts.items()
-        if part.judged is judged
-        and name in before.parts
-        and min(part.scored, before.parts[name].scored) >= _FEWEST_SCORED
-    }
-
-
-def _harder_prompts(before: RewardWindow, now: RewardWindow) -> LikelyCause:
-    evidence = _Evidence()
-    fall = before.mean - now.mean if now.scored and before.scored else 0.0
-    if fall > 0:
-        _weigh_mix(evidence, before, now, fall)
-        _weigh_past(evidence, before, now, fall)
-    return evidence.cause(
-        "harder_prompts",
-        "The prompts are harder, or other ones, than before",
-        "Nothing is broken. Compare rewards within a data source, shuffle the data, or make the "
-        "order a curriculum on purpose; the held-out score says whether the policy got worse.",
-    )
-
-
-def _weigh_mix(evidence: _Evidence, before: RewardWindow, now: RewardWindow, fall: float) -> None:
-    """How much of the fall the mix of data sources explains, at the steps' before mean of each."""
-    expected, moved = 0.0, ("", 0.0)
-    for name in sorted(now.sources):
-        share, was = _source_share(now, name), _source_share(before, name)
-        known = before.sources.get(name)
-        mean = known.mean if known is not None and known.rows >= _FEWEST_SCORED else None
-        if mean is None:  # a new source has only what it got now
-            mean = now.sources[name].mean
-        if mean is None:
-            mean = before.mean
-        expected += share * mean
-        if share - was > moved[1]:
-            moved = name, share - was
-    if moved[1] < 0.05:
-        return
-    explained = min((before.mean - expected) / fall, 1.0)
-    if explained <= 0.1:
-        return
-    name = moved[0]
-    evidence.add(
-        0.95 * explained,
-        f"{_percent(_source_share(now, name))} of the rows are of {name or 'no data source'}, "
-        f"against {_percent(_source_share(before, name))} before; the mix alone explains "
-        f"{_percent(explained)} of the fall",
-    )
-
-
-def _weigh_past(evidence: _Evidence, before: RewardWindow, now: RewardWindow, fall: float) -> None:
-    """How much lower these prompts are in other steps, beside what was usual around those.
-
-    Without what was usual, prompts last seen when the policy was young would seem hard.
-    """
-    if before.prompts_elsewhere is None or now.prompts_elsewhere is None:
-        return
-    harder, beside = before.prompts_elsewhere - now.prompts_elsewhere, ""
-    if before.usual_elsewhere is not None and now.usual_elsewhere is not None:
-        harder -= before.usual_elsewhere - now.usual_elsewhere
-        beside = (
-            f" (usual around there: {_number(now.usual_elsewhere)} and "
-            f"{_number(before.usual_elsewhere)})"
-        )
-    if harder > 0.1 * fall:
-        evidence.add(
-            0.85 * min(harder / fall, 1.0),
-            f"the same prompts got {_number(now.prompts_elsewhere)} in other steps, those "
-            f"of the steps before {_number(before.prompts_elsewhere)}{beside}",
-        )
-
-
-def _source_share(window: RewardWindow, name: str) -> float:
-    source = window.sources.get(name)
-    return source.rows / window.rows if source is not None and window.rows else 0.0
-
-
-def _longer_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
-    evidence = _Evidence()
-    if before.length and now.length and now.length > 1.15 * before.length:
-        falling = [
-            name for name, z in sorted((_z_of(before, now, judged=False)).items()) if z <= -_SURE_Z
-        ]
-        rising = [name for name, z in sorted(_z_of(before, now, judged=True).items()) if z >= -1.0]
-        pleased = {
-            name: part.by_length
-            for name, part in sorted(now.parts.items())
-            if part.judged and part.by_length is not None and part.by_length >= 0.2
-        }
-        grown = f"{now.length / before.length:.1f} times as long as before"
-        evidence.add(
-            0.6 * (1.0 - math.exp(-(now.length / before.length - 1.0) / 0.4)),
-            f"the responses are {grown} ({before.length:.0f} to {now.length:.0f})",
-        )
-        for name, rho in pleased.items():
-            evidence.add(
-                0.5 * (rho or 0.0), f"{name} prefers long responses (rank correlation {rho:.2f})"
-            )
-        if falling and rising:
-            evidence.add(
-                0.7,
-                f"{', '.join(falling)} fell while {', '.join(rising)}, which a judge scores, "
-                "did not",
-            )
-    return evidence.cause(
-        "length_hacking",
-        "The policy writes longer to please the judge (reward hacking by length)",
-        "Read the best group: is the length worth anything? Add a length penalty, tell the rubric "
-        "to ignore length, or gate the judge by the rule (docs/reference/shapes.md).",
-    )
-
-
-def _shorter_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
-    evidence = _Evidence()
-    if before.length and now.length is not None and now.length < 0.6 * before.length:
-        evidence.add(
-            0.6 * (1.0 - max(now.length, 0.0) / before.length),
-            f"the responses are {_percent(now.length / before.length)} as long as before "
-            f"({before.length:.0f} to {now.length:.0f})",
-        )
-    return evidence.cause(
-        "shorter_responses",
-        "The responses got much shorter",
-        "Read the worst group: refusals, empty or cut-off responses? A length penalty that is too "
-        "strong, or a lower limit of tokens, does this.",
-    )
-
-
-def _worse_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
-    evidence = _Evidence()
-    rules = {n: z for n, z in _z_of(before, now, judged=False).items() if z <= -_SURE_Z}
-    if rules:
-        judged = {n: z for n, z in _z_of(before, now, judged=True).items() if z <= -2.0}
-        worst = sorted(rules, key=lambda name: (rules[name], name))
-        beside = f", and so did {', '.join(sorted(judged))}" if judged else ""
-        evidence.add(0.35 if judged else 0.25, f"{', '.join(worst[:3])} fell{beside}")
-    return evidence.cause(
-        "worse_responses",
-        "The responses themselves got worse",
-        "Look at the held-out score at this step. If it fell too, go back to the checkpoint before "
-        "and try a lower learning rate; read the worst group for what broke.",
-    )
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def event_words(event: sqlite3.Row) -> str:
     """What an event of table ``events`` says, in words: its reason, or its figures."""
     if event["why"]:
@@ -525,9 +73,7 @@ def event_words(event: sqlite3.Row) -> str:
     match event["kind"]:
         case "judge_drifted":
             moved = fields.get("drift", {}).get("mean_abs", 0.0)
-            return (
-                f"by {_percent(moved)} of the range, against the {fields.get('against', 'first')}"
-            )
+            return f"by {percent(moved)} of the range, against the {fields.get('against', 'first')}"
         case "model_changed":
             return f"{fields.get('before', '?')} before, now {fields.get('after', '?')}"
         case "limit_changed":
@@ -537,17 +83,26 @@ def event_words(event: sqlite3.Row) -> str:
 
 
 class _Sums:
-    """Adds up counts, sums and sums of squares of values."""
+    """Adds up counts, sums and sums of squares of values, and those of whole prompt groups."""
 
-    __slots__ = ("count", "square", "total")
+    __slots__ = ("count", "groups", "of_counts", "of_products", "of_totals", "square", "total")
 
     def __init__(self) -> None:
         self.count, self.total, self.square = 0, 0.0, 0.0
+        self.groups, self.of_totals, self.of_products, self.of_counts = 0, 0.0, 0.0, 0.0
 
     def add(self, count: int, total: float | None, square: float | None = None) -> None:
         self.count += count
         self.total += total or 0.0
         self.square += square or 0.0
+
+    def add_row(self, row: sqlite3.Row) -> None:
+        """Add a row of a query with the columns of `_GROUPED`."""
+        self.add(row["n"], row["total"], row["square"])
+        self.groups += row["groups"]
+        self.of_totals += row["of_totals"] or 0.0
+        self.of_products += row["of_products"] or 0.0
+        self.of_counts += row["of_counts"] or 0.0
 
     @property
     def mean(self) -> float | None:
@@ -556,7 +111,29 @@ class _Sums:
     @property
     def sd(self) -> float:
         mean = self.mean
-        return 0.0 if mean is None else math.sqrt(max(self.square / self.count - mean**2, 0.0))
+        return 0.0 if mean is None else _root(self.square / self.count - mean * mean)
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the mean, clustered by prompt: its responses are not independent.
+
+        Reference:
+            Miller 2024, Adding error bars to evals, (arXiv:2411.00640).
+        """
+        mean = self.mean
+        if mean is None or self.groups < _FEWEST_GROUPS:
+            return None
+        spread = self.of_totals - 2.0 * mean * self.of_products + mean * mean * self.of_counts
+        clusters = self.groups / (self.groups - 1)
+        return _root(spread * clusters) / self.count
+
+
+_FEWEST_GROUPS: Final = 4
+_GROUPED: Final = (
+    "SUM(n) AS n, SUM(total) AS total, SUM(square) AS square, SUM(n > 0) AS groups, "
+    "SUM(total * total) AS of_totals, SUM(total * n) AS of_products, SUM(n * n) AS of_counts"
+)
+_CLUSTER: Final = "COALESCE(r.prompt_group, r.prompt_hash, r.row)"
 
 
 class FallReader:
@@ -567,6 +144,7 @@ class FallReader:
         axis: of the run's charts.
         judged: the components that a judge scores.
         only: the one point that will be explained; without it any of them.
+        configurations: by which the rows were scored, oldest first.
     """
 
     def __init__(
@@ -576,10 +154,13 @@ class FallReader:
         judged: frozenset[str],
         *,
         only: int | None = None,
+        configurations: Sequence[UsedConfiguration] = (),
     ) -> None:
         self._connection = connection
         self._axis = axis
         self._judged = judged
+        self._only = only
+        self._configurations = configurations
         self._of_run = f"r.current = 1 AND r.split = :split AND {axis.column} IS NOT NULL"
         if only is None:
             wanted = self._of_run
@@ -592,21 +173,28 @@ class FallReader:
             )
             first = min((row["point"] for row in before), default=only)
             wanted = f"{self._of_run} AND {axis.between(first, only + 2 * axis.width)}"
+        self._wanted = wanted
         self._whole = self._by_point(
-            "SELECT {point}, COUNT(*) AS rows, COUNT(value) AS scored, SUM(value) AS total, "
+            f"SELECT point, SUM(rows) AS rows, {_GROUPED}, SUM(length) AS length, "
+            "MIN(began) AS began, MAX(ended) AS ended, MIN(first_row) AS first_row, "
+            "MAX(last_row) AS last_row FROM ("
+            "SELECT {point}, COUNT(*) AS rows, COUNT(value) AS n, SUM(value) AS total, "
             "SUM(value * value) AS square, "
             "SUM(COALESCE(response_tokens, response_chars)) AS length, "
-            "MIN(NULLIF(submitted_at, 0)) AS began, MAX(settled_at) AS ended "
-            "FROM rewards r WHERE {wanted} GROUP BY point",
+            "MIN(NULLIF(submitted_at, 0)) AS began, MAX(settled_at) AS ended, "
+            "MIN(r.row) AS first_row, MAX(r.row) AS last_row "
+            f"FROM rewards r WHERE {{wanted}} GROUP BY point, r.step, {_CLUSTER}) GROUP BY point",
             wanted,
         )
         # CROSS JOIN: SQLite finds the window's rows first, and not every row of a component
         self._parts = self._by_point(
+            f"SELECT point, component, outcome, kind, {_GROUPED} FROM ("
             "SELECT {point}, c.component AS component, c.outcome AS outcome, c.kind AS kind, "
             "COUNT(*) AS n, SUM(c.value) AS total, SUM(c.value * c.value) AS square "
             "FROM rewards r CROSS JOIN components c ON c.row = r.row "
             "WHERE {wanted} AND c.outcome <> 'skipped' "
-            "GROUP BY point, c.component, c.outcome, c.kind",
+            f"GROUP BY point, c.component, c.outcome, c.kind, r.step, {_CLUSTER}) "
+            "GROUP BY point, component, outcome, kind",
             wanted,
         )
         self._sources = self._by_point(
@@ -622,14 +210,16 @@ class FallReader:
             "HAVING COUNT(value) > 1) GROUP BY point",
             wanted,
         )
-        self._prompts = self._by_point(
+        self._step_sums = self._sums_of_points()
+
+    @cached_property
+    def _prompts(self) -> dict[int, list[sqlite3.Row]]:
+        return self._by_point(
             "SELECT {point}, prompt_hash, COUNT(*) AS n, COUNT(value) AS scored, "
             "SUM(value) AS total FROM rewards r WHERE {wanted} AND prompt_hash IS NOT NULL "
             "GROUP BY point, prompt_hash",
-            wanted,
+            self._wanted,
         )
-        self._seen = self._points_of_prompts(only)
-        self._step_sums = self._sums_of_points()
 
     def _by_point(self, sql: str, wanted: str) -> dict[int, list[sqlite3.Row]]:
         found: dict[int, list[sqlite3.Row]] = {}
@@ -640,10 +230,11 @@ class FallReader:
     def _rows(self, sql: str, **parameters: float | str) -> list[sqlite3.Row]:
         return self._connection.execute(sql, {"split": self._axis.split, **parameters}).fetchall()
 
-    def _points_of_prompts(self, only: int | None) -> dict[str, list[tuple[int, int, float]]]:
+    @cached_property
+    def _seen(self) -> dict[str, list[tuple[int, int, float]]]:
         """Each prompt's points in the whole run, with the number and the sum of its rewards."""
         seen: dict[str, list[tuple[int, int, float]]] = {}
-        if only is None:
+        if self._only is None:
             for at, rows in self._prompts.items():
                 for row in rows:
                     of_prompt = seen.setdefault(row["prompt_hash"], [])
@@ -689,13 +280,25 @@ class FallReader:
                 usual[at] = sum(total for _, total in near) / count
         return usual
 
+    def worsened(self, point: int) -> str:
+        """``fell`` or ``changed``: whether the reward fell, or only components; else empty."""
+        earlier = self._earlier(point)
+        before, now = self._figures(earlier), self._figures([point])
+        if is_silent(before, now) or has_fallen(before, now):
+            return "fell"
+        reconfigured, _ = self._reconfigured(earlier, point, before, now)
+        return "changed" if reconfigured or worse_parts(before, now) else ""
+
+    def _earlier(self, point: int) -> list[int]:
+        return sorted(at for at in self._whole if at < point)[-STEPS_BEFORE:]
+
     def explain(self, point: int) -> Fall:
         """Why the reward of `point` differs from that of the points before it."""
-        earlier = sorted(at for at in self._whole if at < point)[-STEPS_BEFORE:]
+        earlier = self._earlier(point)
         usual = self._usual_around(point)
         now = self._window([point], usual, with_lengths=True)
         if not earlier:
-            words = f"The reward is {_number(now.mean)}." if now.scored else "No row has a value."
+            words = f"The reward is {number(now.mean)}." if now.scored else "No row has a value."
             return Fall(
                 point=point,
                 before=None,
@@ -705,37 +308,191 @@ class FallReader:
                 causes=[],
             )
         before = self._window(earlier, usual, with_lengths=False)
+        before, now = self._with_evidence(before, now, earlier, point)
         causes = likely_causes(before, now)
         return Fall(
             point=point,
             before=(min(earlier), max(earlier)),
-            fell=has_fallen(before, now),
-            words=_in_words(before, now, len(earlier)),
+            fell=has_fallen(before, now) or is_silent(before, now),
+            words=change_in_words(before, now, len(earlier)),
             changes=sorted(
                 changes(before, now), key=lambda c: (c.name != "reward", -abs(c.z or 0.0), c.name)
             ),
             causes=causes,
         )
 
-    def _window(
-        self, points: list[int], usual: dict[int, float], *, with_lengths: bool
-    ) -> RewardWindow:
+    def _with_evidence(
+        self, before: RewardWindow, now: RewardWindow, earlier: list[int], point: int
+    ) -> tuple[RewardWindow, RewardWindow]:
+        """Both windows, with what is worth reading only where something got worse."""
+        reconfigured, reweighed = self._reconfigured(earlier, point, before, now)
+        now = msgspec.structs.replace(now, reconfigured=reconfigured, reweighed=reweighed)
+        if not (is_silent(before, now) or has_fallen(before, now) or worse_parts(before, now)):
+            return before, now
+        forms = [name for name in self._form_rules() if name in now.parts]
+        rules = [name for name, part in now.parts.items() if not part.judged]
+        held_before, held_now = self._held_out(point)
+        return msgspec.structs.replace(
+            before,
+            endpoints=self._endpoints(earlier),
+            well_formed={name: self._well_formed(name, earlier, earlier) for name in forms},
+            held_out={name: held_before[name] for name in rules if name in held_before},
+        ), msgspec.structs.replace(
+            now,
+            endpoints=self._endpoints([point]),
+            form_rules=forms,
+            well_formed={name: self._well_formed(name, [point], earlier) for name in forms},
+            held_out={name: held_now[name] for name in rules if name in held_now},
+            later=self._later(point),
+        )
+
+    def _form_rules(self) -> list[str]:
+        """The components that look at the form of a response alone, by the last configuration."""
+        if not self._configurations:
+            return []
+        parts = self._configurations[-1].components
+        return [name for name, part in parts.items() if part.get("scorer") in _FORM_RULES]
+
+    def _reconfigured(
+        self, earlier: list[int], point: int, before: RewardWindow, now: RewardWindow
+    ) -> tuple[list[str], float | None]:
+        """What the configuration changed since the steps before, and how far weights alone move.
+
+        A part of the steps before may have the new configuration already, and so moves nothing.
+        """
+        used = self._configurations
+        firsts = [row["first_row"] for at in earlier for row in self._whole[at]]
+        lasts = [row["last_row"] for row in self._whole.get(point, [])]
+        if len(used) < 2 or not firsts or not lasts:
+            return [], None
+        old, new = _used_at(used, min(firsts)), _used_at(used, max(lasts))
+        if old.reward == new.reward:
+            return [], None
+        differences = config_differences(old.reward, new.reward)
+        if not old.reward:
+            differences = ["the configuration of the steps before cannot be read any more"]
+        moved = list(_moved_by_weights(old.components, new.components, before, now))
+        if not moved:
+            return differences, None
+        of_old = sum(
+            row["rows"]
+            for at in earlier
+            for row in self._whole[at]
+            if row["first_row"] <= old.last_row
+        )
+        return differences, sum(moved) * of_old / max(before.rows, 1)
+
+    def _well_formed(self, name: str, points: list[int], earlier: list[int]) -> ComponentFigures:
+        """Reward of the rows to which a rule gave the best value that it gave in `earlier`."""
+        whole = self._axis.between(min(earlier), max(earlier) + self._axis.width)
+        these = self._axis.between(min(points), max(points) + self._axis.width)
+        parts = "FROM rewards r CROSS JOIN components c ON c.row = r.row WHERE "
+        parts += f"{self._of_run} AND c.component = :name AND c.outcome = 'score' AND "
+        row = self._rows(
+            "SELECT COUNT(r.value) AS n, AVG(r.value) AS mean, AVG(r.value * r.value) AS square "
+            f"{parts}{these} AND c.value >= (SELECT MAX(c.value) {parts}{whole})",
+            name=name,
+        )[0]
+        return _figures_of(row["n"], row["mean"], row["square"])
+
+    def _held_out(
+        self, point: int
+    ) -> tuple[dict[str, ComponentFigures], dict[str, ComponentFigures]]:
+        """Each component on held-out rows, at the last validation before and the first one since.
+
+        A validation right before the step may be of the policy before or after an update; it is
+        neither.
+        """
+        if self._axis.kind != "step":
+            return {}, {}
+        last = point + self._axis.width - 1
+        found = self._rows(
+            "SELECT MAX(CASE WHEN step < :before THEN step END) AS known, "
+            "MIN(CASE WHEN step >= :last THEN step END) AS tested FROM step_components "
+            "WHERE split <> :split AND outcome = 'score'",
+            before=point - 1,
+            last=last,
+        )[0]
+        return self._at_step(found["known"]), self._at_step(found["tested"])
+
+    def _at_step(self, step: int | None) -> dict[str, ComponentFigures]:
+        if step is None:
+            return {}
+        return self._step_figures("split <> :split AND step = :first", first=step, end=step)
+
+    def _later(self, point: int) -> dict[str, ComponentFigures]:
+        """Each component in the steps after `point`, where there are enough of them."""
+        first, width = point + self._axis.width, self._axis.width
+        if self._axis.kind != "step":
+            return {}
+        return self._step_figures(
+            "split = :split AND step >= :first AND step < :end AND (SELECT COUNT(DISTINCT step) "
+            "FROM steps WHERE split = :split AND step >= :first AND step < :end) > 1",
+            first=first,
+            end=first + _STEPS_LATER * width,
+        )
+
+    def _step_figures(self, where: str, *, first: int, end: int) -> dict[str, ComponentFigures]:
+        found = self._rows(
+            "SELECT component, SUM(rows) AS n, SUM(rows * mean_value) / SUM(rows) AS mean, "
+            "SUM(rows * mean_square) / SUM(rows) AS square FROM step_components "
+            f"WHERE outcome = 'score' AND {where} GROUP BY component",
+            first=first,
+            end=end,
+        )
+        return {
+            row["component"]: _figures_of(row["n"], row["mean"], row["square"]) for row in found
+        }
+
+    def _endpoints(self, points: list[int]) -> dict[str, dict[str, ComponentFigures]]:
+        """The verdicts of judges with several endpoints, by judge and endpoint."""
+        span = self._span([row for at in points for row in self._whole.get(at, [])])
+        if span is None:
+            return {}
+        found = self._rows(
+            "SELECT judge, endpoint, COUNT(value) AS n, AVG(value) AS mean, "
+            "AVG(value * value) AS square, SUM(outcome = 'abstain') AS abstained FROM judgements "
+            "WHERE at BETWEEN :began AND :ended AND endpoint <> '' AND source = 'asked' "
+            "GROUP BY judge, endpoint",
+            began=span[0],
+            ended=span[1],
+        )
+        by_judge: dict[str, dict[str, ComponentFigures]] = {}
+        for row in found:
+            figures = _figures_of(row["n"], row["mean"], row["square"])
+            by_judge.setdefault(row["judge"], {})[row["endpoint"]] = msgspec.structs.replace(
+                figures, abstained=row["abstained"]
+            )
+        return {judge: those for judge, those in by_judge.items() if len(those) > 1}
+
+    def _figures(self, points: list[int]) -> RewardWindow:
+        """The sums of these points, without what other rows and tables say of them."""
         whole = [row for at in points for row in self._whole.get(at, [])]
         reward = _Sums()
         for row in whole:
-            reward.add(row["scored"], row["total"], row["square"])
+            reward.add_row(row)
         rows = sum(row["rows"] for row in whole)
-        groups = [row for at in points for row in self._groups.get(at, [])]
-        elsewhere, usual_elsewhere = self._prompts_elsewhere(points, usual)
-        events, models = self._judges(whole, self._began_after(max(points)))
         return RewardWindow(
             rows=rows,
             scored=reward.count,
             mean=reward.mean or 0.0,
             sd=reward.sd,
+            error=reward.error,
+            parts=self._parts_of(points, with_lengths=False),
+            length=sum(row["length"] for row in whole) / rows if rows else None,
+        )
+
+    def _window(
+        self, points: list[int], usual: dict[int, float], *, with_lengths: bool
+    ) -> RewardWindow:
+        whole = [row for at in points for row in self._whole.get(at, [])]
+        groups = [row for at in points for row in self._groups.get(at, [])]
+        elsewhere, usual_elsewhere = self._prompts_elsewhere(points, usual)
+        events, models = self._judges(whole, self._began_after(max(points)))
+        return msgspec.structs.replace(
+            self._figures(points),
             parts=self._parts_of(points, with_lengths=with_lengths),
             sources=self._sources_of(points),
-            length=sum(row["length"] for row in whole) / rows if rows else None,
             groups=sum(row["groups"] for row in groups),
             equal_groups=sum(row["equal"] for row in groups),
             prompts_elsewhere=elsewhere,
@@ -751,7 +508,7 @@ class FallReader:
             name = row["component"]
             sums = scores.setdefault(name, _Sums())
             if row["outcome"] == "score":
-                sums.add(row["n"], row["total"], row["square"])
+                sums.add_row(row)
             else:
                 its, kind = kinds.setdefault(name, {}), row["kind"] or ""
                 its[kind] = its.get(kind, 0) + row["n"]
@@ -761,6 +518,7 @@ class FallReader:
                 abstained=sum(kinds.get(name, {}).values()),
                 mean=sums.mean or 0.0,
                 sd=sums.sd,
+                error=sums.error,
                 judged=name in self._judged,
                 kinds=kinds.get(name, {}),
                 by_length=self._by_length(points[0], name)
@@ -779,7 +537,7 @@ class FallReader:
             name=name,
             most=_SAMPLED,
         )
-        if len(pairs) < 2 * _FEWEST_SCORED:
+        if len(pairs) < 2 * FEWEST_SCORED:
             return None
         return rank_correlation([p["value"] for p in pairs], [p["length"] for p in pairs])
 
@@ -815,16 +573,21 @@ class FallReader:
         later = min((at for at in self._whole if at > point), default=point)
         return max((row["began"] or 0.0 for row in self._whole.get(later, [])), default=0.0)
 
+    @staticmethod
+    def _span(whole: list[sqlite3.Row]) -> tuple[float, float] | None:
+        """When the first of these rows was asked for, and when the last was known."""
+        began = [row["began"] for row in whole if row["began"] is not None]
+        return (min(began), max(row["ended"] or 0.0 for row in whole)) if began else None
+
     def _judges(
         self, whole: list[sqlite3.Row], next_began: float
     ) -> tuple[list[tuple[str, str, str]], dict[str, list[str]]]:
         """The events about judges in the time of these rows, and the models that answered them."""
-        began = [row["began"] for row in whole if row["began"] is not None]
-        if not began:
+        times = self._span(whole)
+        if times is None:
             return [], {}
         # anchors are measured behind a step's own judgements, and so may end after its rewards
-        ended = max(next_began, *(row["ended"] or 0.0 for row in whole))
-        span = {"began": min(began), "ended": ended}
+        span = {"began": times[0], "ended": max(next_began, times[1])}
         events = self._rows(
             "SELECT kind, COALESCE(NULLIF(judge, ''), NULLIF(endpoint, ''), '') AS what, "
             "why, fields FROM events WHERE at BETWEEN :began AND :ended ORDER BY at LIMIT 100",
@@ -839,3 +602,134 @@ class FallReader:
         for row in models:
             by_judge.setdefault(row["judge"], []).append(row["model"])
         return [(row["kind"], row["what"], event_words(row)) for row in events], by_judge
+
+
+def _figures_of(count: int, mean: float | None, square: float | None) -> ComponentFigures:
+    mean, square = mean or 0.0, square or 0.0
+    return ComponentFigures(scored=count, mean=mean, sd=_root(square - mean * mean))
+
+
+def _root(variance: float) -> float:
+    """0 for what rounding made negative, and for squares beyond the range of floats."""
+    return math.sqrt(variance) if 0.0 < variance < math.inf else 0.0
+
+
+def _used_at(used: Sequence[UsedConfiguration], row: int) -> UsedConfiguration:
+    return next((each for each in used if row <= each.last_row), used[-1])
+
+
+def _moved_by_weights(
+    old: Mapping[str, Mapping[str, Any]],
+    new: Mapping[str, Mapping[str, Any]],
+    before: RewardWindow,
+    now: RewardWindow,
+) -> Iterator[float]:
+    """What each change of a weight, or a component's coming or going, adds to the mean reward."""
+    for name in old.keys() | new.keys():
+        was, weight = _weight(old.get(name)), _weight(new.get(name))
+        part = before.parts.get(name) or now.parts.get(name)
+        if part is not None and was != weight:
+            yield (weight - was) * part.mean * part.scored / max(part.scored + part.abstained, 1)
+
+
+def _weight(component: Mapping[str, Any] | None) -> float:
+    if component is None:
+        return 0.0
+    weight = component.get("weight", component.get("scale", 1.0))
+    return float(weight) if isinstance(weight, int | float) else 1.0
+
+
+def find_falls(
+    connection: sqlite3.Connection,
+    axis: Axis,
+    judged: frozenset[str],
+    configurations: Sequence[UsedConfiguration] = (),
+) -> tuple[list[int], list[int]]:
+    """The steps worth asking about: where the reward fell, and where only components got worse.
+
+    Of steps in a row that are all worse than those before them only the first is named, the
+    clearest falls first. Empty where rows have no steps.
+
+    Args:
+        connection: from `zerowait.record.open_index`.
+        axis: of the run's charts.
+        judged: the components that a judge scores.
+        configurations: by which the rows were scored, oldest first.
+    """
+    found: dict[str, list[int]] = {"fell": [], "changed": []}
+    if axis.kind == "step":
+        for at in _suspects(connection, axis, configurations)[:_FALLS_TRIED]:
+            reader = FallReader(connection, axis, judged, only=at, configurations=configurations)
+            how = reader.worsened(at)
+            if how:
+                found[how].append(at)
+    return found["fell"][:_FALLS_SHOWN], found["changed"][:_FALLS_SHOWN]
+
+
+def _suspects(
+    connection: sqlite3.Connection, axis: Axis, configurations: Sequence[UsedConfiguration]
+) -> list[int]:
+    """Points that seem worse than those before, the clearest first, by the sums of steps alone."""
+    figures = _figures_by_point(connection, axis)
+    points = sorted({at for of in figures.values() for at in of})
+    worst: dict[int, float] = {}
+    for name, of in figures.items():
+        for index, at in enumerate(points):
+            before = points[max(index - STEPS_BEFORE, 0) : index]
+            z = _fall_z([of[each] for each in before if each in of], of.get(at, _NO_ROWS))
+            if z <= (-2.0 if name is None else -SURE_Z):
+                worst[at] = min(worst.get(at, 0.0), z)
+    for used in configurations[1:]:
+        row = connection.execute(
+            f"SELECT {axis.sql} AS point FROM rewards r WHERE row >= ? AND split = ? "
+            "AND current = 1 AND step IS NOT NULL LIMIT 1",
+            (used.first_row, axis.split),
+        ).fetchone()
+        if row is not None:
+            worst[row["point"]] = -math.inf
+    first = [at for at in worst if not (points.index(at) and points[points.index(at) - 1] in worst)]
+    return sorted(first, key=lambda at: (worst[at], at))
+
+
+Counts: TypeAlias = tuple[int, int, float, float]
+"""Rows, rows with a value, and the sums of the values and of their squares."""
+_NO_ROWS: Final[Counts] = (0, 0, 0.0, 0.0)
+
+
+def _figures_by_point(
+    connection: sqlite3.Connection, axis: Axis
+) -> dict[str | None, dict[int, Counts]]:
+    """Counts by component, whose rows are those with a verdict or an abstention, and by point.
+
+    None stands for the reward.
+    """
+    found = connection.execute(
+        f"SELECT NULL AS component, {axis.of('step')} AS point, SUM(rows) AS n, "
+        "SUM(scored) AS scored, SUM(scored * mean_value) AS total, "
+        "SUM(scored * mean_square) AS square FROM steps "
+        "WHERE split = :split AND step IS NOT NULL GROUP BY point UNION ALL "
+        f"SELECT component, {axis.of('step')} AS point, SUM(rows) AS n, "
+        "SUM(CASE WHEN outcome = 'score' THEN rows ELSE 0 END) AS scored, "
+        "SUM(CASE WHEN outcome = 'score' THEN rows * mean_value END) AS total, "
+        "SUM(CASE WHEN outcome = 'score' THEN rows * mean_square END) AS square "
+        "FROM step_components WHERE split = :split AND step IS NOT NULL AND outcome <> 'skipped' "
+        "GROUP BY component, point",
+        {"split": axis.split},
+    )
+    figures: dict[str | None, dict[int, Counts]] = {}
+    for row in found:
+        counts = row["n"], row["scored"] or 0, row["total"] or 0.0, row["square"] or 0.0
+        figures.setdefault(row["component"], {})[row["point"]] = counts
+    return figures
+
+
+def _fall_z(earlier: Iterable[Counts], now: Counts) -> float:
+    """How much worse `now` is in standard errors, by its mean or by its share without a value."""
+    return fall_z(_figures_in([_NO_ROWS, *earlier]), _figures_in([now]))
+
+
+def _figures_in(points: list[Counts]) -> ComponentFigures:
+    rows, scored = sum(each[0] for each in points), sum(each[1] for each in points)
+    total, square = sum(each[2] for each in points), sum(each[3] for each in points)
+    figures = _figures_of(scored, total / max(scored, 1), square / max(scored, 1))
+    return msgspec.structs.replace(figures, abstained=rows - scored)

@@ -15,6 +15,8 @@ import msgspec
 
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError
+from zerowait.observe.fall import Fall
+from zerowait.observe.page.data import open_run
 from zerowait.observe.steps import StepSummary, summarise
 from zerowait.record import StatsRecord, damage_in, open_index
 
@@ -35,6 +37,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         folder: of its records. training, validation: one summary per step.
         stats: the fields of `zerowait.engine.Stats` at the end, summed over the run's hubs.
+        falls: the steps worth asking about, and why the reward or a component fell there.
         damage: which lines of the record are damaged, in words; empty for none.
     """
 
@@ -42,6 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     training: list[StepSummary]
     validation: list[StepSummary]
     stats: dict[str, Any]
+    falls: list[Fall] = []
     damage: str = ""
 
     @property
@@ -65,13 +69,17 @@ def read_report(folder: Path) -> Report:
         steps = summarise(index)
         stats = run_stats(_stats(index))
         damage = damage_in(index)
-    if not steps:
-        raise DataError(f"{folder} has no rewards yet")
+        if not steps:
+            raise DataError(f"{folder} has no rewards yet")
+        run = open_run(index)
+        asked = sorted(at for points in run.falls() for at in points)
+        explained = [run.fall_reader(only=at).explain(at) for at in asked]
     return Report(
         folder=folder,
         training=[step for step in steps if step.split == "train"],
         validation=[step for step in steps if step.split != "train"],
         stats=stats,
+        falls=explained,
         damage=damage,
     )
 
@@ -226,6 +234,21 @@ def _anchors(stats: dict[str, Any]) -> list[TableRow]:
         alarms = f"; ALARM: drifted {anchors['alarms']} times" if anchors["alarms"] else ""
         rows.append((f"drift of {judge}", f"{shown} ({anchors['measurements']} measured){alarms}"))
     return rows
+
+
+def falls(report: Report) -> list[str]:
+    """Where the reward or a component fell, and the likeliest cause, in lines; empty for nowhere.
+
+    Lines and no table, which would cut the sentences off.
+    """
+    lines = []
+    for fall in report.falls:
+        lines.append(f"step {fall.point}: {fall.words}")
+        lines.extend(
+            f"  likely cause: {cause.title}: {'; '.join(cause.evidence)}"
+            for cause in fall.causes[:1]
+        )
+    return lines
 
 
 def alarms(report: Report) -> list[TableRow]:

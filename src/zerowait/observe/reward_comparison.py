@@ -322,12 +322,17 @@ def _sign(value: float) -> int:
 
 
 def _worst(pairs: Sequence[Pair], flipped: set[int], most: int) -> list[Disagreement]:
-    """Where the ranks differ most; a change of the scale alone is no disagreement."""
+    """Where the ranks differ most; a change of the scale alone is no disagreement.
+
+    Nor is the same value on both sides, whose rank only others' values moved.
+    """
     both = [i for i, (a, b) in enumerate(pairs) if a.value is not None and b.value is not None]
     ranks_a = dict(zip(both, ranks([pairs[i][0].value or 0.0 for i in both]), strict=True))
     ranks_b = dict(zip(both, ranks([pairs[i][1].value or 0.0 for i in both]), strict=True))
 
     def difference(index: int) -> tuple[bool, float]:
+        if index in ranks_a and pairs[index][0].value == pairs[index][1].value:
+            return True, 0.0
         if index in ranks_a:
             return True, abs(ranks_b[index] - ranks_a[index])
         return False, float(pairs[index][0].value is not pairs[index][1].value)

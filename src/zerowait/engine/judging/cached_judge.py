@@ -592,8 +592,12 @@ class CachedJudge:
         request: bytes = b"",
         form: str = "",
     ) -> None:
-        """Tell the listener how a call ended."""
+        """Tell the listener how a call ended; one that several share is counted and paid once."""
         shown = asked.shown
+        if joined:
+            result = msgspec.structs.replace(
+                result, attempts=0, hedges=0, prompt_tokens=0, completion_tokens=0, cost_usd=0.0
+            )
         self._listener(
             JudgementSettled(
                 judge=self._name,

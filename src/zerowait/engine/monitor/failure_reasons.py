@@ -19,6 +19,15 @@ _NUMBERS: Final = re.compile(
 )
 
 
+def failure_words(detail: str) -> str:
+    """The words of an abstention, without numbers and ids that differ per request.
+
+    >>> failure_words("$0.0034 are spent, and this request may cost $0.0006 (after 2 attempts)")
+    '$\u2026 are spent, and this request may cost $\u2026'
+    """
+    return _NUMBERS.sub("\u2026", _IDS.sub("\u2026", _ATTEMPTS.sub("", detail)))
+
+
 def failure_reason(failed: Abstain) -> str:
     """The kind and the words of an abstention, without numbers and ids that differ per request.
 
@@ -27,7 +36,7 @@ def failure_reason(failed: Abstain) -> str:
     >>> failure_reason(Abstain("too_long", "it has 5210 tokens")).endswith("has \u2026 tokens")
     True
     """
-    words = _NUMBERS.sub("\u2026", _IDS.sub("\u2026", _ATTEMPTS.sub("", failed.detail)))
+    words = failure_words(failed.detail)
     return f"{failed.kind.value}: {words}" if words else failed.kind.value
 
 

@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -64,6 +64,22 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 0
 
 
+def run_names(folders: Sequence[Path]) -> list[str]:
+    """The names of these folders, with as many of their parents as it takes to tell them apart.
+
+    >>> run_names([Path("runs/seed-1/run"), Path("runs/seed-2/run")])
+    ['seed-1/run', 'seed-2/run']
+    >>> run_names([Path("runs/a"), Path("runs/b")])
+    ['a', 'b']
+    """
+    parts = [folder.absolute().parts for folder in folders]
+    for length in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(each[-length:]) for each in parts]
+        if len(set(names)) == len(set(parts)):
+            return names
+    return [str(folder) for folder in folders]
+
+
 class WatchedRun:
     """One run, which may not exist yet; used with ``async with``.
 
@@ -72,15 +88,16 @@ class WatchedRun:
 
     Args:
         folder: of the run.
+        name: of the run, for headings.
 
     Raises:
         DataError: `folder` has files, and none of them is a record's.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
         _check_folder(folder)
-        self._status = RunStatus(name=folder.name or str(folder), state="reading", why="opening")
+        self._status = RunStatus(name=name, state="reading", why="opening")
         self._asked = asyncio.Event()
         self._updating = _Worker("zerowait-dashboard-update")
         self._samples = _Reader(folder, "zerowait-dashboard-samples")

@@ -25,7 +25,7 @@ from zerowait.observe.dashboard.access import (
     PageHandler,
 )
 from zerowait.observe.dashboard.agreement import anchors_file, given_verdicts, human_agreement
-from zerowait.observe.dashboard.runs import NotYetError, WatchedRun
+from zerowait.observe.dashboard.runs import NotYetError, WatchedRun, run_names
 from zerowait.observe.dashboard.samples import (
     Order,
     SampleQuery,
@@ -284,7 +284,10 @@ async def serving_dashboard(
         DataError: a folder has no record.
     """
     async with AsyncExitStack() as stack:
-        runs = [await stack.enter_async_context(WatchedRun(folder)) for folder in folders]
+        runs = [
+            await stack.enter_async_context(WatchedRun(folder, name))
+            for folder, name in zip(folders, run_names(folders), strict=True)
+        ]
         runner = web.AppRunner(_application(runs, settings), access_log=None, shutdown_timeout=1)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

@@ -36,6 +36,10 @@ export function number(value, digits = 3) {
   return value.toFixed(size >= 100 ? 1 : digits);
 }
 
+function isKnown(value) {
+  return value !== null && value !== undefined;
+}
+
 export function percent(share) {
   return share === null || share === undefined ? "–" : `${number(100 * share, 1)} %`;
 }
@@ -72,7 +76,7 @@ function faded(name, alpha) {
 // A series: {label, values, colour (a CSS variable), band: [low, high], dash, dots, bars, format}
 export function chart(into, { title, x, xLabel, series, format = number, onPick, chosen, height = 220,
   range = null, describe = "", kind = "line", xFormat = null }) {
-  const shown = series.filter((each) => each.values.some((value) => value !== null));
+  const shown = series.filter((each) => each.values.some(isKnown));
   if (!x.length || !shown.length) return nothing(into, `${title}: nothing was recorded.`);
   const figure = element("figure", { class: "chart" });
   const canvas = element("div", {
@@ -104,11 +108,11 @@ export function chart(into, { title, x, xLabel, series, format = number, onPick,
       }
       data.push(each.values);
       lines.push({
-        label: each.label, stroke, width: kind === "bars" || (each.dots && !each.dash) ? 0 : 2, spanGaps: true,
+        label: each.label, stroke, width: kind === "bars" || (each.dots && !each.dash) ? 0 : 2,
         dash: each.dash ? [6, 4] : undefined,
         fill: kind === "bars" ? stroke : undefined,
         paths: kind === "bars" ? uPlot.paths.bars({ size: [0.8, 28] }) : each.dots && !each.dash ? () => null : undefined,
-        points: { show: kind !== "bars" && (single || each.dots || x.length <= 30), size: each.dots ? 6 : 5, fill: stroke, stroke },
+        points: { show: kind !== "bars" && (single || each.dots || x.length <= 30 || each.values.includes(null)), size: each.dots ? 6 : 5, fill: stroke, stroke },
         value: (_, value) => (each.format ?? format)(value),
       });
     }
@@ -173,7 +177,7 @@ function mark(u, at) {
 
 function summary(x, series, format) {
   return series.map((each) => {
-    const known = each.values.filter((value) => value !== null);
+    const known = each.values.filter(isKnown);
     return `${each.label}: ${known.length} values from ${format(known[0])} to ${format(known.at(-1))}.`;
   }).join(" ");
 }
@@ -230,13 +234,17 @@ function xName(overview) {
   return overview?.axis?.kind === "rows" ? "row" : "step";
 }
 
+// Puts the values of some points onto an axis that has more: null stays a gap in the line, where no
+// row has a value; undefined is a point that the series does not have, which the line passes over.
+export function onto(x, points, values) {
+  const by = new Map(points.map((at, index) => [at, values[index]]));
+  return x.map((at) => by.get(at));
+}
+
 // Puts series with points of their own onto one axis.
 function joined(bands) {
   const x = [...new Set(bands.flatMap((band) => band.points))].sort((a, b) => a - b);
-  const on = (points, values) => {
-    const by = new Map(points.map((at, index) => [at, values[index]]));
-    return x.map((at) => by.get(at) ?? null);
-  };
+  const on = (points, values) => onto(x, points, values);
   return { x, on };
 }
 
@@ -384,6 +392,12 @@ function scatter(into, doc) {
 // --- one step --------------------------------------------------------------------------------
 
 // The panel of one step: what changed, why, its groups and its times.
+// The steps worth asking about, as [step, question].
+export function questions(rewards, unit) {
+  return [...rewards.falls.map((at) => [at, `Why did it fall at ${unit} ${at}?`]),
+    ...rewards.changed.map((at) => [at, `What changed at ${unit} ${at}?`])];
+}
+
 export function step(into, doc, { overview } = {}) {
   const name = xName(overview) === "row" ? `Rows from ${doc.point}` : `Step ${doc.point}`;
   const fall = doc.fall;

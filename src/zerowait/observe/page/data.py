@@ -18,14 +18,15 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from zerowait.engine import ALARMS
+from zerowait.engine import ALARMS, failure_words
 from zerowait.errors import DataError
 from zerowait.judge.reply import decode_reply
 from zerowait.observe.axis import Axis, find_axis
-from zerowait.observe.fall import Fall, FallReader, event_words
+from zerowait.observe.config_differences import UsedConfiguration, used_configurations
+from zerowait.observe.fall import Fall, FallReader, event_words, find_falls
 from zerowait.observe.timeline import StepTimes, step_times
 from zerowait.rank_statistics import rank_correlation
-from zerowait.record import damage_in
+from zerowait.record import RecordIndex, damage_in
 
 QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 MAX_DOTS: Final = 600
@@ -36,9 +37,9 @@ MAX_TIMES: Final = 160
 """The most points of a chart over time."""
 TEXT_CHARS: Final = 1200
 """Characters of a prompt, response or reply that a page shows."""
-_FALLS_SHOWN: Final = 3
 _GROUPS_SHOWN: Final = 3
 _REASONS_SHOWN: Final = 8
+_REASONS_READ: Final = 10_000
 _ALARMS_SHOWN: Final = 100
 _PAIRS_SHOWN: Final = 6
 _COMPONENTS_SHOWN: Final = 24
@@ -56,6 +57,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
         judged: the components that a judge scores, as far as judgements were recorded.
         every: components and relations are computed from every so many rows.
         name: of the run, for headings.
+        configurations: by which its rows were scored, oldest first.
     """
 
     connection: sqlite3.Connection
@@ -63,20 +65,40 @@ class RecordedRun(msgspec.Struct, frozen=True):
     judged: frozenset[str]
     every: int = 1
     name: str = ""
+    configurations: tuple[UsedConfiguration, ...] = ()
 
     def rows(self, sql: str, **parameters: Any) -> list[sqlite3.Row]:
         """The result of a query, in which ``:main`` is the axis's split."""
         return self.connection.execute(sql, {"main": self.axis.split, **parameters}).fetchall()
 
+    def falls(self) -> tuple[list[int], list[int]]:
+        """The points worth asking about; see `find_falls`."""
+        return find_falls(self.connection, self.axis, self.judged, self.configurations)
 
-def open_run(connection: sqlite3.Connection, name: str = "") -> RecordedRun:
+    def fall_reader(self, *, only: int | None = None) -> FallReader:
+        """What explains the falls of this run, or that of one point."""
+        return FallReader(
+            self.connection,
+            self.axis,
+            self.judged,
+            only=only,
+            configurations=self.configurations,
+        )
+
+
+def open_run(connection: RecordIndex, name: str = "") -> RecordedRun:
     """The run whose index this is; call it again when the index has grown."""
     found = connection.execute("SELECT DISTINCT component FROM judgements WHERE component <> ''")
-    judged = frozenset(row["component"] for row in found)
+    judged = {row["component"] for row in found}
+    configurations = tuple(used_configurations(connection, connection.folder))
+    for used in configurations:  # judgements need not be recorded
+        judged |= {name for name, part in used.components.items() if part.get("judge")}
     last = connection.execute("SELECT MAX(row) FROM rewards").fetchone()[0] or 0
     # odd, so that of a group of 2, 4, 8 ... responses each has its turn
     every = (last // SAMPLED_ROWS) | 1
-    return RecordedRun(connection, find_axis(connection), judged, every, name)
+    return RecordedRun(
+        connection, find_axis(connection), frozenset(judged), every, name, configurations
+    )
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,11 +164,17 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewardCurves(msgspec.Struct, frozen=True, kw_only=True):
-    """View ``rewards``: the reward by point, and on each other split (`held_out`, by its name)."""
+    """View ``rewards``: the reward by point, and on each other split (`held_out`, by its name).
+
+    Args:
+        falls: where the reward fell, or no row has one. changed: where only components got worse,
+            or the configuration is another one. Both the clearest first.
+    """
 
     train: Band
     held_out: dict[str, Band]
     falls: list[int]
+    changed: list[int]
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
@@ -462,17 +490,17 @@ _ABSTAINED: Final = (
 
 def _failures(run: RecordedRun) -> list[Failure]:
     """Why components abstained, the commonest first; requests' own numbers are not told apart."""
-    found = run.rows(
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in run.rows(
         "SELECT c.kind AS kind, c.why AS why, COUNT(*) AS n FROM components c "
         f"JOIN rewards r ON r.row = c.row WHERE {_ABSTAINED} AND r.current = 1 "
         "GROUP BY c.kind, c.why ORDER BY n DESC, c.kind LIMIT :limit",
-        limit=_REASONS_SHOWN,
-    )
+        limit=_REASONS_READ,
+    ):
+        counts[row["kind"] or "", failure_words(row["why"] or "")] += row["n"]
     return [
-        Failure(
-            kind=row["kind"] or "", why=cut_in_the_middle(row["why"], 300) or "", count=row["n"]
-        )
-        for row in found
+        Failure(kind=kind, why=cut_in_the_middle(words, 300) or "", count=count)
+        for (kind, words), count in counts.most_common(_REASONS_SHOWN)
     ]
 
 
@@ -483,7 +511,8 @@ def rewards(run: RecordedRun) -> RewardCurves:
         "SELECT DISTINCT split FROM rewards WHERE split <> :main AND current = 1 ORDER BY split"
     )
     held_out = {row["split"]: _band(run, "split = :split", split=row["split"]) for row in others}
-    return RewardCurves(train=train, held_out=held_out, falls=_drops(train)[:_FALLS_SHOWN])
+    falls, changed = run.falls()
+    return RewardCurves(train=train, held_out=held_out, falls=falls, changed=changed)
 
 
 def _drops(band: Band) -> list[int]:
@@ -649,8 +678,11 @@ def _by_judge(run: RecordedRun) -> list[dict[str, Any]]:
     found = run.rows(
         "SELECT judge, COUNT(*) AS judgements, SUM(source = 'asked') AS asked, "
         "SUM(source = 'cache') AS cached, SUM(source = 'joined') AS joined, "
-        "SUM(outcome = 'abstain') AS abstained, SUM(cost_usd) AS spent_usd, "
-        "SUM(prompt_tokens) AS prompt_tokens, SUM(completion_tokens) AS completion_tokens, "
+        "SUM(outcome = 'abstain') AS abstained, "
+        # earlier versions recorded the tokens and the cost of a call for those that joined it, too
+        "SUM(cost_usd) FILTER (WHERE source = 'asked') AS spent_usd, "
+        "SUM(prompt_tokens) FILTER (WHERE source = 'asked') AS prompt_tokens, "
+        "SUM(completion_tokens) FILTER (WHERE source = 'asked') AS completion_tokens, "
         "GROUP_CONCAT(DISTINCT NULLIF(model, '')) AS models FROM judgements "
         "GROUP BY judge ORDER BY judgements DESC LIMIT 50"
     )
@@ -829,11 +861,13 @@ VIEWS: Final[dict[str, Callable[[RecordedRun], msgspec.Struct]]] = {
 
 def points_by_interest(run: RecordedRun) -> list[int]:
     """All points, those that a reader asks about first: falls, alarms, the last and the first."""
-    train = rewards(run).train
+    curves = rewards(run)
+    train = curves.train
     alarmed = [each.step for each in alarm_list(run).alarms if each.step in set(train.points)]
     ends = [train.points[-1], train.points[0]] if train.points else []
     drops = _drops(train)
-    chosen = [*drops, *(at for at in alarmed if at is not None), *ends, *reversed(train.points)]
+    asked = [*curves.falls, *curves.changed, *drops]
+    chosen = [*asked, *(at for at in alarmed if at is not None), *ends, *reversed(train.points)]
     return list(dict.fromkeys(chosen))
 
 
@@ -854,7 +888,7 @@ def point(
     inside = run.axis.inside(at)
     if not run.rows(f"SELECT 1 FROM rewards r WHERE split = :main AND {inside} LIMIT 1"):
         raise DataError(f"there is no {run.axis.kind} {at} in this run")
-    falls = falls or FallReader(run.connection, run.axis, run.judged, only=at)
+    falls = falls or run.fall_reader(only=at)
     worst = _ranked_groups(run, at, "ASC", groups_shown)
     best = _ranked_groups(run, at, "DESC", groups_shown)
     named = {group.group for group in worst}

@@ -16,7 +16,6 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from zerowait.observe.fall import FallReader
 from zerowait.observe.page.data import (
     VIEWS,
     Point,
@@ -54,7 +53,7 @@ def documents(run: RecordedRun) -> Documents:
     order = points_by_interest(run)
     shown: dict[int, Point] = {}
     left, bare = POINT_BYTES, 0
-    falls = FallReader(run.connection, run.axis, run.judged)
+    falls = run.fall_reader()
     for at in order[:MAX_PANELS]:
         panel = point(run, at, groups_shown=3 if left > 0 else 0, falls=falls)
         left -= len(msgspec.json.encode(panel))

@@ -1,5 +1,5 @@
 // The page of `zerowait report`: all sections, from the documents that are in the page.
-import { VIEWS, element, redraw, step, watchPage } from "./charts.js";
+import { VIEWS, element, questions, redraw, step, watchPage } from "./charts.js";
 
 const documents = JSON.parse(document.getElementById("documents").textContent);
 const { views, points } = documents;
@@ -51,9 +51,8 @@ function picker() {
   const select = element("select", { id: "pick" }, element("option", { value: "" }, "choose…"),
     ...[...byPoint.keys()].map((at) => element("option", { value: at }, `${unit} ${at}${byPoint.get(at).fall.fell ? " (fell)" : ""}`)));
   select.addEventListener("change", () => { if (select.value !== "") pick(Number(select.value)); });
-  const falls = views.rewards.falls.filter((at) => byPoint.get(at)?.fall.fell).map((at) =>
-    element("button", { type: "button", onclick: () => pick(at) }, `Why did it fall at ${unit} ${at}?`));
-  return element("div", { class: "pick" }, element("label", { for: "pick" }, `Explain ${unit}`), select, ...falls);
+  const asking = questions(views.rewards, unit).map(([at, words]) => element("button", { type: "button", onclick: () => pick(at) }, words));
+  return element("div", { class: "pick" }, element("label", { for: "pick" }, `Explain ${unit}`), select, ...asking);
 }
 
 const main = document.getElementById("main");

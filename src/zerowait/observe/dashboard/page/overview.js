@@ -1,6 +1,6 @@
 // The report's views of every run, side by side, drawn anew when a run has grown.
 
-import { VIEWS, chart, element, redraw, step } from "./charts.js";
+import { VIEWS, chart, element, onto, questions, redraw, step } from "./charts.js";
 import { address, asked } from "./address.js";
 
 const SECTIONS = [
@@ -46,14 +46,11 @@ function drawTogether(into, columns) {
     x,
     xLabel: "step",
     height: 280,
-    series: known.map((column, index) => {
-      const by = new Map(bands[index].points.map((at, place) => [at, bands[index].mean[place]]));
-      return {
-        label: column.name,
-        values: x.map((at) => by.get(at) ?? null),
-        colour: SERIES[index % SERIES.length],
-      };
-    }),
+    series: known.map((column, index) => ({
+      label: column.name,
+      values: onto(x, bands[index].points, bands[index].mean),
+      colour: SERIES[index % SERIES.length],
+    })),
   });
 }
 
@@ -160,7 +157,7 @@ class Column {
   }
 
   drawPicker() {
-    const { train, falls } = this.documents.rewards;
+    const { train } = this.documents.rewards;
     const name = `pick-${this.run}`;
     const select = element(
       "select",
@@ -174,12 +171,8 @@ class Column {
     this.picker.replaceChildren(
       element("label", { for: name }, `Explain ${this.unit()}`),
       select,
-      ...falls.map((at) =>
-        element(
-          "button",
-          { type: "button", onclick: () => this.pick(at) },
-          `Why did it fall at ${this.unit()} ${at}?`,
-        ),
+      ...questions(this.documents.rewards, this.unit()).map(([at, words]) =>
+        element("button", { type: "button", onclick: () => this.pick(at) }, words),
       ),
     );
   }
