@@ -196,6 +196,10 @@ def test_python_runs_as_printed(folder, page, text, capsys):
     assert printed_as_said(text, said)
 
 
+PATIENT_RAY = {"RAY_raylet_start_wait_time_s": "200"}
+"""Its node has 30 s to come up otherwise, which is little where all cores are busy."""
+
+
 @pytest.mark.e2e
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -205,7 +209,7 @@ def test_python_under_ray_runs_as_printed(folder, page, text):
     done = subprocess.run(
         [sys.executable, "-c", text],
         cwd=folder,
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"} | PATIENT_RAY,
         capture_output=True,
         text=True,
         timeout=280,

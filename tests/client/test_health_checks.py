@@ -237,6 +237,26 @@ def test_a_lone_request_that_finds_the_account_empty_by_its_health_check_says_so
     assert elapsed_s <= 10
 
 
+def test_a_health_check_in_its_place_that_cannot_be_sent_is_reported_to_the_request():
+    """It needs the same: no budget is left for either."""
+
+    class Broke(Server):
+        async def send(self, request, *, timeout_s):
+            if CHECK.encode() in request.body:
+                raise BudgetSpentError("nothing is left")
+            return await super().send(request, timeout_s=timeout_s)
+
+    client = asker(Broke(lambda number, nth, now_s: GOOD if number else status(500)), hedge="off")
+
+    async def main():
+        await client.ask(body(1))
+        with pytest.raises(BudgetSpentError):
+            await client.ask(body(0))
+        return client.endpoint_states.in_flight, client.endpoint_states.waiting
+
+    assert virtually(main())[0] == (0, 0)
+
+
 def test_a_request_that_is_refused_beside_others_needs_no_health_check():
     """Too much is in flight, perhaps, and those are about to be answered."""
     server = Server(

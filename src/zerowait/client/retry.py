@@ -46,8 +46,8 @@ class RetryContext(msgspec.Struct, frozen=True, kw_only=True):
         remaining_s: seconds until the request's deadline.
         free: how many of them do not count.
         resent: the free resend was used.
-        is_down: the endpoint answered before, and now its circuit breaker is open or it cannot be
-            reached.
+        is_down: the endpoint answered before, and now its circuit breaker is open, a health check
+            is under way, or it cannot be reached.
         own_fault: other requests are answered: this one fails for reasons of its own.
         all_open_for_s: where the circuit breakers of all endpoints are open: for how many seconds
             all have asked for no requests; None where one endpoint is available.
@@ -79,7 +79,8 @@ def decide(failed: Reply | TransportError, context: RetryContext, *, jitter: Ran
     answered. A named Retry-After is waited for instead, times 1 to 1.25, and one of less than a
     second is spread over up to 1 s. The first failure of a reused connection is resent at once and
     not counted, because the server may have closed it while idle. Nor is one counted that an outage
-    explains: while the circuit breaker is open, or where the endpoint cannot be reached any more.
+    explains: while the circuit breaker is open or a health check under way, or where the endpoint
+    cannot be reached any more.
     A wait that would reach the deadline gives up at once.
 
     Args:

@@ -273,6 +273,9 @@ class _ExportFailures(logging.Filter):
             self._calls.is_ours = True
             try:
                 return method(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - the SDK only logs it, where it is nobody's
+                self.add(f"{type(error).__name__}: {error}")
+                return None
             finally:
                 self._calls.is_ours = outer
 
