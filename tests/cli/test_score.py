@@ -206,7 +206,7 @@ def test_columns_can_be_named(tmp_path, zerowait):
     [
         ({}, ["rows.jsonl", "-c", "reward.yaml"], "reward.yaml: cannot be read: No such file or directory"),
         ({"reward.yaml": "components: {a: {scorer: contains}}"}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl does not exist"),
-        ({"reward.yaml": "components: {a: {scorer: contain}}", "rows.jsonl": '{"prompt": "q", "response": "a"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "reward.yaml:1: components.a there is no scorer 'contain'; did you mean 'contains'?"),
+        ({"reward.yaml": "components: {a: {scorer: contain}}", "rows.jsonl": '{"prompt": "q", "response": "a"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "reward.yaml:1: components.a: there is no scorer 'contain'; did you mean 'contains'?"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"promt": "q"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: has no 'prompt'"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": "{broken\n"}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: is no JSON object"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": ""}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl has no rows"),

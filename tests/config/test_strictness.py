@@ -68,7 +68,7 @@ def problem(tmp_path, text, environ=os.environ):
         ("components:\n  answer: {scorer: qa_em, weight: 1e-3}\n", "components.answer.weight must be a number, not text; YAML reads 1e-3 as text: write 1.0e-3"),
         ("components:\n  answer: {scorer: qa_em, weigth: 2}\n", "components.answer has no key 'weigth'; did you mean 'weight'?"),
         ("components:\n  l: {shape: median_band, scael: 2}\n", "components.l has no key 'scael'; did you mean 'scale'?"),
-        ("components:\n  answer: {scorer: qa_em, score: x}\n", "components.answer qa_em: score"),
+        ("components:\n  answer: {scorer: qa_em, score: x}\n", "components.answer: qa_em: score"),
         ("components:\n  value: {scorer: qa_em}\n", "components.value is no name for a component, because on_failure has a key of that name"),
         ("components:\n  timeout: {scorer: qa_em}\n", "components.timeout is no name for a component"),
         ("components:\n  default: {scorer: qa_em}\n", "components.default is no name for a component"),

@@ -541,8 +541,8 @@ def test_a_gate_cannot_look_at_a_comparison_of_siblings():
 @pytest.mark.parametrize(
     ("verdict", "rubric", "problem"),
     [
-        (PAIRS, "quality", "judges.q the rubric 'quality' shows one response"),
-        ({"integer": [1, 10]}, "ranking", "judges.q the rubric 'ranking' compares"),
+        (PAIRS, "quality", "judges.q: the rubric 'quality' shows one response"),
+        ({"integer": [1, 10]}, "ranking", "judges.q: the rubric 'ranking' compares"),
     ],
 )
 def test_a_rubric_has_to_show_what_the_verdict_is_about(verdict, rubric, problem):
@@ -555,9 +555,9 @@ def test_a_rubric_has_to_show_what_the_verdict_is_about(verdict, rubric, problem
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ({"votes": {"n": 3}, "temperature": 1}, "judges.q votes is for verdicts on one response"),
-        ({"ask": "apart"}, "judges.q ask is for verdicts on one response"),
-        ({"monitor": {}}, "judges.q monitor is for verdicts on one response"),
+        ({"votes": {"n": 3}, "temperature": 1}, "judges.q: votes is for verdicts on one response"),
+        ({"ask": "apart"}, "judges.q: ask is for verdicts on one response"),
+        ({"monitor": {}}, "judges.q: monitor is for verdicts on one response"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -49,7 +49,7 @@ def refused(tmp_path, monkeypatch):
     ("judge", "says"),
     [
         # votes
-        (J | {"votes": {"n": 3}}, "judges.j votes: at temperature 0 all 3 votes are the same answer, paid 3 times"),
+        (J | {"votes": {"n": 3}}, "judges.j: votes: at temperature 0 all 3 votes are the same answer, paid 3 times"),
         (J | VOTES | {"parameters": {"temperature": 0}}, "at temperature 0 all 3 votes"),
         (J | VOTES | {"votes": {"n": 1}}, "judges.j.votes.n must be at least 2"),
         (J | VOTES | {"votes": {"n": 3, "quorum": 4}}, "quorum must be from 1 to 3, not 4"),

@@ -458,6 +458,6 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The folder that relative paths in the configuration start from."""
         return self.source.base
 
-    def fail(self, path: KeyPath, problem: str) -> NoReturn:
-        """Raise a ConfigError about the key path `path` inside this configuration."""
+    def fail(self, path: KeyPath, problem: str | Exception) -> NoReturn:
+        """Raise a ConfigError about the key path `path` here; the rest is as in `Source.fail`."""
         self.source.fail((*self.at, *path), problem)

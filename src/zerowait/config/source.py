@@ -41,18 +41,26 @@ class Source:
     def __reduce__(self) -> tuple[Any, ...]:  # the document may hold a key
         return obfuscated(Source, self.name, self.tree, self._lines, self.base)
 
-    def fail(self, path: KeyPath, problem: str) -> NoReturn:
-        """Raise a ConfigError for `path`: ``reward.yaml:12: components.answer <problem>``."""
+    def fail(self, path: KeyPath, problem: str | Exception) -> NoReturn:
+        """Raise a ConfigError for `path`: ``reward.yaml:12: components.answer <problem>``.
+
+        Args:
+            path: of the key.
+            problem: the rest of a sentence about the key, such as ``must be a number``; or an error
+                whose message is a sentence of its own, which follows a colon.
+        """
         raise ConfigError(self.message(path, problem))
 
-    def message(self, path: KeyPath, problem: str) -> str:
-        """An error message: file, line and key path, then `problem`."""
+    def message(self, path: KeyPath, problem: str | Exception) -> str:
+        """An error message: file, line and key path, then `problem` as in `fail`."""
         where, known = path, self._lines.get(path)
         while known is None and where:
             where = where[:-1]
             known = self._lines.get(where)
         location = f"{self.name}:{known}" if known is not None else self.name
         key = path_text(path)
+        if isinstance(problem, Exception):
+            key += ":" * bool(key)
         return f"{location}: {key} {problem}" if key else f"{location}: {problem}"
 
     def unknown_key(self, path: KeyPath, key: object, known: list[str]) -> NoReturn:

@@ -162,7 +162,7 @@ def compile_plan(config: RewardConfig) -> Plan:
     try:
         ordered = evaluation_order(gates)
     except ValueError as error:
-        config.fail(("components",), str(error))
+        config.fail(("components",), error)
     judges = compile_judges(config)
     steps = [_step(config, name, gates[name], judges) for name in ordered]
     _check_gates(config, steps)
@@ -206,7 +206,7 @@ def _gate(
     try:
         gate = Gate(component.gate)
     except ValueError as error:
-        config.fail(at, str(error))
+        config.fail(at, error)
     for needed in sorted(gate.names):
         other = config.components.get(needed)
         if other is None:
@@ -253,7 +253,7 @@ def _step(
         check_options(component.scorer, options)
     except ConfigError as error:
         _refuse_misspelt(config, name, component, str(error))
-        config.fail(("components", name), str(error))
+        config.fail(("components", name), error)
     in_place = None if needs_pool(component.scorer) else scorer
     return RuleStep(
         name=name,
@@ -309,7 +309,7 @@ def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
         shape = resolve_shape(component.shape, component.options)
     except (ConfigError, ValueError) as error:
         _refuse_misspelt(config, name, component, str(error))
-        config.fail(("components", name), str(error))
+        config.fail(("components", name), error)
     rules = [c for c in config.components.values() if isinstance(c, ScorerComponent)]
     if shape.needs_scores and not any(rule.weight for rule in rules):
         problem = "needs the rules' scores, and no rule has a weight other than 0"
@@ -351,7 +351,7 @@ def _anchors(config: RewardConfig, plan: JudgePlan) -> dict[str, AnchorSet]:
         try:
             anchors = load_anchors(path, judge, plan.procedures[name])
         except ConfigError as error:
-            config.fail(at, str(error))
+            config.fail(at, error)
         found[name] = AnchorSet(judge=judge, anchors=anchors, bounds=bounds)
     return found
 

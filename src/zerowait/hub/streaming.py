@@ -120,25 +120,21 @@ class Stream:
         if self._stopped is not None:
             raise self._stopped
         group, step = self._enter(sample)
+        value: float | None = None
         try:
-            reward = await self._scored(sample, group, step)
-            if reward.value is not None:
+            try:
+                reward = await self._engine.score(sample)
+                value = reward.value
+            except JudgementError as error:
+                self._stopped = error
+                raise
+            finally:
+                self._settle(sample, group, step, value)
+            if value is not None:
                 return Streamed(reward=reward)
             return await self._with_substitute(sample, reward, group, step)
         finally:
             self._forget(sample, group)
-
-    async def _scored(self, sample: Sample, group: _Cohort, step: _Cohort) -> Reward:
-        value: float | None = None
-        try:
-            reward = await self._engine.score(sample)
-            value = reward.value
-        except JudgementError as error:
-            self._stopped = error
-            raise
-        finally:
-            self._settle(sample, group, step, value)
-        return reward
 
     def _enter(self, sample: Sample) -> tuple[_Cohort, _Cohort]:
         group = self._groups.setdefault(_group_key(sample), _Cohort())

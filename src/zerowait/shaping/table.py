@@ -57,7 +57,8 @@ def resolve_shape(name: str, options: Mapping[str, Any]) -> Shape:
     except msgspec.ValidationError as error:
         path, problem = locate(str(error))
         hint = number_hint(options.get(str(path[0]))) if path else ""
-        why = f"{path_text(path)} {plain_words(problem)}{hint}".strip()
+        words = plain_words(problem)
+        why = f"{path_text(path)} {words}{hint}" if path else words.removeprefix("is wrong: ")
         raise ConfigError(f"{name}: {why}") from None
     resolved: Shape = made
     return resolved

@@ -111,14 +111,14 @@ def _rubric(config: RewardConfig, judge: str) -> Rubric:
     try:
         return load_rubric(config.judges[judge].rubric, base=config.base)
     except ConfigError as error:
-        config.fail(("judges", judge, "rubric"), str(error))
+        config.fail(("judges", judge, "rubric"), error)
 
 
 def _procedure(config: RewardConfig, judge: str, rubric: Rubric) -> Procedure:
     try:
         return procedure_for(config.judges[judge], rubric, base=config.base)
     except ConfigError as error:
-        config.fail(("judges", judge), str(error))
+        config.fail(("judges", judge), error)
 
 
 def _check_panel(
