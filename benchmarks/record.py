@@ -1,11 +1,14 @@
-"""What a record costs: CPU per judgement with and without one, and a million judgements to query.
+"""What a record costs: CPU per judgement with and without one, by part, and a million to query.
 
 python benchmarks/record.py [--count 1000] [--rounds 31] [--judgements 1000000] [--keep FOLDER]
 
 The judgements of the first table go to a judge that answers at once, by the default configuration:
 with a record and without by turns, and the turns of a round are compared with each other. Its CPU
 time is user and system time of this process, all of its threads included.
-Those of the second are made up, each of another sample, with a request of 1.3 kB; what is timed is
+Other programs change a turn by more than a record costs, so the second table measures inside the
+turns that are recorded: each part by the clock of its thread, and its share of all other CPU time
+of the same turn. What a record costs elsewhere (names of samples, memory) is only in the first.
+Those of the third are made up, each of another sample, with a request of 1.3 kB; what is timed is
 the index and what the first view of a page and its filters ask of it.
 """
 
@@ -19,6 +22,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -79,7 +83,7 @@ FILTERS = {
 
 
 def main() -> int:
-    """Print both tables."""
+    """Print the tables."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--count", type=int, default=1000)
     options.add_argument("--rounds", type=int, default=31)
@@ -89,6 +93,7 @@ def main() -> int:
     if given.rounds:
         with quick_judge() as url:
             show(cpu_table(url, given.count, given.rounds))
+            show(parts_table(url, given.count, given.rounds))
     if given.judgements:
         with folder_of(given.keep) as folder:
             show(index_table(folder, given.judgements))
@@ -127,6 +132,72 @@ def cpu_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
         share_quiet = statistics.quantiles(each, n=4)[0] / quiet - 1
         rows.append((kind, *shown(each), *shown(more), f"{share:.1%}", f"{share_quiet:.1%}"))
     return rows
+
+
+def parts_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
+    """CPU per judgement of the parts of recording, and their share of the rest of the same turn."""
+    with (
+        thread_clock("__call__") as lines,
+        thread_clock("rewards") as written,
+        open_rewards(url, "on") as rewards,
+    ):
+        turns = [parts_of(rewards, count, number, lines, written) for number in range(rounds + 1)]
+    parts = {
+        "judgements and events are made lines": [turn[0] for turn in turns[1:]],
+        "rewards are written before they are returned, with counters": [t[1] for t in turns[1:]],
+        "the thread that writes judgements and events": [turn[2] for turn in turns[1:]],
+        "all": [sum(turn[:3]) for turn in turns[1:]],
+    }
+    rest = [turn[3] for turn in turns[1:]]
+    table: list[Sequence[str]] = [("part", "us", "middle half", "share of the rest", "middle half")]
+    for name, each in parts.items():
+        shares = [100 * mine / other for mine, other in zip(each, rest, strict=True)]
+        table.append((name, *shown(each), *(f"{share} %" for share in shown(shares))))
+    return table
+
+
+def parts_of(
+    rewards: Rewards, count: int, number: int, lines: list[float], written: list[float]
+) -> tuple[float, float, float, float]:
+    """CPU microseconds per judgement: lines, rewards, thread, and everything else."""
+    lines.clear()
+    written.clear()
+    [thread] = [each for each in threading.enumerate() if each.name == "zerowait-record"]
+    clock = time.pthread_getcpuclockid(thread.ident or 0)
+    before_s = time.clock_gettime(clock)
+    all_us = cpu_us(rewards, count, number)
+    thread_us = (time.clock_gettime(clock) - before_s) / count * 1e6
+    of_clock = statistics.median(clock_s() for _ in range(1001))
+    lines_us, rewards_us = (
+        (sum(taken) - of_clock * len(taken)) / count * 1e6 for taken in (lines, written)
+    )
+    clocks_us = 2 * of_clock * (len(lines) + len(written)) / count * 1e6
+    rest_us = all_us - clocks_us - lines_us - rewards_us - thread_us
+    return lines_us, rewards_us, thread_us, rest_us
+
+
+@contextmanager
+def thread_clock(name: str) -> Iterator[list[float]]:
+    """Seconds of CPU that each call of this method of a record takes in its thread."""
+    taken: list[float] = []
+    original = getattr(RunRecord, name)
+
+    def timed(record: RunRecord, what: Any) -> None:
+        began_s = time.thread_time()
+        original(record, what)
+        taken.append(time.thread_time() - began_s)
+
+    setattr(RunRecord, name, timed)
+    try:
+        yield taken
+    finally:
+        setattr(RunRecord, name, original)
+
+
+def clock_s() -> float:
+    """What looking at a thread's clock takes of what is measured."""
+    began_s = time.thread_time()
+    return time.thread_time() - began_s
 
 
 def shown(taken: list[float]) -> tuple[str, str]:
