@@ -143,6 +143,13 @@ def test_what_verl_takes_is_taken(tmp_path, key, value):
     check(tmp_path, {key: value})
 
 
+def test_an_adapter_that_the_rollout_on_the_cpu_could_not_take_is_refused_with_its_line(tmp_path):
+    lora = "verl: {actor_rollout_ref.model.lora_rank: 8}\n"
+    with pytest.raises(ConfigError, match=r"recipe.yaml:6: verl: .*lora_rank is 8, .*lora.merge: "):
+        check(tmp_path, {}, lora)
+    check(tmp_path, {"actor_rollout_ref.model.lora.merge": "true"}, lora)
+
+
 def test_a_name_that_somebody_else_may_have_registered_is_left_to_verl(tmp_path, monkeypatch):
     mine = {"algorithm.adv_estimator": "mine"}
     with pytest.raises(ConfigError, match="must be one of verl's names, not 'mine'"):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from zerowait.verl.launch.log import TrainerLog
+from zerowait.verl.launch.log import TrainerLog, last_error
 from zerowait.verl.launch.trainer_process import run_trainer
 
 
@@ -140,3 +140,37 @@ def test_a_training_that_ends_well_says_nothing_of_it(tmp_path, monkeypatch):
     script = tmp_path / "trainer"
     script.write_text('#!/bin/sh\necho "a logger: No space left on device"\n')
     assert told_by(tmp_path / "run", script, monkeypatch) == (0, [])
+
+
+JUDGE_DIED = """\
+step:2 - reward/mean:0.5
+ray.exceptions.RayTaskError(JudgementError): \x1b[36mray::TaskRunnerV1.run()\x1b[39m (pid=7)
+  File "zerowait/hub/rpc.py", line 100, in call
+    return await call.result
+zerowait.errors.JudgementError: quality: unreachable: no connection (on_failure says raise)
+\x1b[36m(WorkerDict pid=9)\x1b[0m ValueError: what an actor logs is not what ended the training
+"""
+DIED = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+ACTOR_DIED = f"""\
+{DIED}
+\tclass_name: create_colocated_worker_cls.<locals>.WorkerDict
+\tactor_id: 5066c201
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        (JUDGE_DIED, "quality: unreachable: no connection (on_failure says raise)"),
+        (ACTOR_DIED, f"{DIED} (WorkerDict)"),
+        (f"KeyError: {'x' * 900}\n", f"KeyError: {'x' * 490}…"),
+        ("step:2 - reward/mean:0.5\n", ""),
+    ],
+)
+def test_the_error_that_ended_the_training_is_found_among_the_lines_around_it(tmp_path, log, error):
+    (tmp_path / "train.log").write_text(log)
+    assert last_error(tmp_path) == error
+
+
+def test_without_a_log_there_is_no_error(tmp_path):
+    assert last_error(tmp_path) == ""

@@ -202,8 +202,8 @@ def a_rank(rank, port, folder):
 
 CASES = (
     "token-mean, kl, entropy",
-    "seq-mean-token-mean, kl",
-    "token-mean, rows per micro-batch, warm-up",
+    "seq-mean-token-mean, kl, sapo",
+    "token-mean, rows per micro-batch, warm-up, gspo",
 )
 PACKED = ("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower")
 MEASURED = ("mfu", "perf/")

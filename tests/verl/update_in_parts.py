@@ -29,11 +29,13 @@ CASES = {
         f"{ACTOR}.kl_loss_coef": 0.2,
         f"{ACTOR}.entropy_coeff": 0.1,
     },
-    "seq-mean-token-mean, kl": {
+    "seq-mean-token-mean, kl, sapo": {
         f"{ACTOR}.loss_agg_mode": "seq-mean-token-mean",
+        f"{ACTOR}.policy_loss.loss_mode": "sapo",
         f"{ACTOR}.use_kl_loss": True,
     },
-    "token-mean, rows per micro-batch, warm-up": {
+    "token-mean, rows per micro-batch, warm-up, gspo": {
+        f"{ACTOR}.policy_loss.loss_mode": "gspo",
         f"{ACTOR}.use_dynamic_bsz": False,
         f"{ACTOR}.ppo_micro_batch_size_per_gpu": 2,
         f"{ROLLOUT}.log_prob_use_dynamic_bsz": False,

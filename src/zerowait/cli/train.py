@@ -33,7 +33,7 @@ from zerowait.verl.launch.command import (
 from zerowait.verl.launch.composed_config import check_overrides, compose_yaml
 from zerowait.verl.launch.hydra_syntax import flattened
 from zerowait.verl.launch.launch_retry import run_with_retries
-from zerowait.verl.launch.log import tail
+from zerowait.verl.launch.log import last_error, tail
 from zerowait.verl.launch.overrides import environment
 from zerowait.verl.launch.recipe import Recipe, load_recipe, parse_override
 from zerowait.verl.launch.resume import resumed_step, validates_first
@@ -127,7 +127,9 @@ def train(
         print(tail(folder), file=sys.stderr)
         for message in messages[-1:]:  # repeated below the end of the log, where it is read
             _print_message(message)
-        print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
+        error = last_error(folder)
+        why = f": {error}" if error else ""
+        _print_message(f"verl ended with exit code {code}{why}; {folder}/train.log")
         return 1
     failures = failures_text(Stats(), _stats_of(folder))
     if failures:

@@ -40,6 +40,7 @@ from zerowait.verl.launch.verl_names import (
 )
 
 _ROOT: Final = "ppo_trainer"
+_MODEL: Final = "actor_rollout_ref.model"
 _ADDED: Final = ("reward.zerowait.", "search.")
 _TYPED: Final = frozenset({BOOL, INT, FLOAT, TEXT, LIST})
 _LOOSE: Final = {
@@ -116,6 +117,7 @@ def check_overrides(
     for argument in changed:
         check.values(argument, plain, whole)
     check.early_gradients(whole)
+    check.adapters(whole)
     if recipe is not None:
         check.sizes(whole, recipe)
     return whole
@@ -143,6 +145,19 @@ class _Check:
             place = self._recipe.source.message(("verl", *path), "").split(": ", 1)[0]
             raise ConfigError(f"{place}: verl: {key} {problem}")
         raise ConfigError(f"{key} {problem}")
+
+    def adapters(self, whole: Any) -> None:
+        """Refuse a LoRA adapter that the transformers rollout could not take."""
+        model = whole.actor_rollout_ref.model
+        if whole.actor_rollout_ref.rollout.name != "transformers" or model.lora.merge:
+            return
+        for name in ("lora_rank", "lora_adapter_path"):
+            if model[name]:
+                self.fail(
+                    f"{_MODEL}.{name}",
+                    f"is {model[name]}, and the transformers rollout takes whole weights: write "
+                    f"{_MODEL}.lora.merge: true too",
+                )
 
     def sizes(self, whole: Any, recipe: Recipe) -> None:
         """Refuse sizes on which verl would stop after a batch was rolled out and judged."""

@@ -15,6 +15,13 @@ _DISK_FULL_TEXT: Final = re.compile(
     r"\[Errno (?:28|122|27)\].*|No space left on device.*|Disk quota exceeded.*|File too large.*"
     r"|PytorchStreamWriter failed writing file.*"  # torch's message when a checkpoint fails
 )
+_ERROR: Final = re.compile(
+    r"^((?:\w+\.)*\w*(?:Error|Exception): .+)$(?:\n\s+class_name: (.+))?", re.MULTILINE
+)
+"""The end of a traceback of the trainer's own process (lines of Ray's actors have a prefix), and
+the class of an actor that died."""
+_OWN: Final = "zerowait.errors."
+_MOST_ERROR_CHARS: Final = 500
 _MIB: Final = 2**20
 
 
@@ -90,3 +97,19 @@ def tail(folder: Path, lines: int = 40) -> str:
     except FileNotFoundError:
         return ""
     return "\n".join(text.splitlines()[-lines:])
+
+
+def last_error(folder: Path) -> str:
+    """The error that ended the training, by the trainer's log in `folder`; empty without one.
+
+    Of an error of zerowait's only the sentence; of others with the name of the class.
+    """
+    found = _ERROR.findall(tail(folder, 200))
+    if not found:
+        return ""
+    error, actor = (part.strip() for part in found[-1])
+    if error.startswith(_OWN):
+        error = error.partition(": ")[2]
+    if actor:
+        error += f" ({actor.rpartition('.')[2]})"
+    return error if len(error) <= _MOST_ERROR_CHARS else f"{error[:_MOST_ERROR_CHARS]}…"
