@@ -106,13 +106,14 @@ def one_endpoint_of_two(folder: Path) -> None:
     broken = False
 
     def answer(body):
-        return "Score: 1" if broken else verdict_in_response(body)
+        return "Score: 1" if broken else always_the_same(body)
 
     def begin(step):
         nonlocal broken
         broken = step >= FALLS_AT
 
-    with FakeJudge(answer=verdict_in_response) as judge, FakeJudge(answer=answer) as other:
+    # which of them gets which response is not fixed, and so has to make no difference
+    with FakeJudge(answer=always_the_same) as judge, FakeJudge(answer=answer) as other:
         both = [{"base_url": each.url, "model": "m"} for each in (judge, other)]
         run(folder, judge, begin=begin, judged={"endpoints": both})
 
@@ -165,6 +166,11 @@ def prepare():
 def verdict_in_response(body, less=0):
     (quality,) = re.findall(r"q=(\d+)", asked(body))[-1:]
     return f"Fair enough.\nScore: {max(1, int(quality) - less)}"
+
+
+def always_the_same(body):
+    del body
+    return "Score: 7"
 
 
 def verdict_by_length(body):

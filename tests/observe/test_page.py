@@ -209,6 +209,25 @@ def test_the_worst_group_is_shown_with_the_words_of_the_judge(tmp_path):
     assert [each["reply"] for each in worst["judgements"]] == ["It is wrong: 1"]
 
 
+def test_reasons_that_differ_in_numbers_alone_are_counted_as_one(tmp_path):
+    rows = [row(f"b{n}", None, why=f"$0.03{n} are spent (after {n} attempts)") for n in range(2, 9)]
+    views = documents_in(page_of(recorded(tmp_path, rows)))["views"]
+    (failure,) = views["overview"]["failures"]
+    assert (failure["why"], failure["count"]) == ("$… are spent", 7)
+
+
+def test_a_call_that_several_shared_is_paid_once_in_records_of_earlier_versions_too(tmp_path):
+    recorded(tmp_path, [row("a", 1.0), row("b", 1.0)])
+    billed = {"cost_usd": 0.5, "prompt_tokens": 7}
+    lines = [
+        judgement(uid, at=1e9, reply="1", source=source, **billed)
+        for uid, source in (("a", "asked"), ("b", "joined"))
+    ]
+    append(tmp_path, JUDGEMENTS, *lines)
+    (judge,) = documents_in(page_of(tmp_path))["views"]["judges"]["judges"]
+    assert (judge["spent_usd"], judge["prompt_tokens"], judge["joined"]) == (0.5, 7, 1)
+
+
 def test_events_and_counters_of_judges_are_shown_over_time(tmp_path):
     stats = [
         StatsRecord(at=10.0, split="train", step=1, hub="a", stats={"asked": 8, "cached": 0, "limit": 8, "spent_usd": 1.0}),
