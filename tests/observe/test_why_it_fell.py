@@ -1,5 +1,6 @@
 """The page names the cause of a fall, in runs that were made by the real engine."""
 
+import random
 from contextlib import closing
 
 import msgspec
@@ -93,3 +94,21 @@ def test_a_configuration_of_another_form_is_no_error_of_the_page(configuration, 
         run = open_run(index)
         assert view_document(run, "rewards").train.points == [1, 2, 3]
         assert point(run, 3).fall.words
+
+
+def test_where_nothing_happened_no_step_is_asked_about(tmp_path):
+    """Of sixty steps some are low by chance, and more so where responses to a prompt are alike."""
+    draw = random.Random(7)
+    file = AppendOnlyFile(tmp_path / REWARDS)
+    for step in range(60):
+        for group in range(8):
+            difficulty = draw.random()
+            for k in range(4):
+                value = float(draw.random() > difficulty)
+                sample = Sample(f"{step}-{group}", f"{k}", group=f"{group}", step=step)
+                reward = Reward(value, {"correct": Score(value)})
+                file.write(msgspec.json.encode(RewardRecord(sample=sample, reward=reward)))
+    file.close()
+    with closing(open_index(tmp_path)) as index:
+        found = view_document(open_run(index), "rewards")
+    assert (found.falls, found.changed) == ([], [])

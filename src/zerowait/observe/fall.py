@@ -197,20 +197,26 @@ class FallReader:
             "GROUP BY point, component, outcome, kind",
             wanted,
         )
-        self._sources = self._by_point(
+        self._step_sums = self._sums_of_points()
+
+    @cached_property
+    def _sources(self) -> dict[int, list[sqlite3.Row]]:
+        return self._by_point(
             "SELECT {point}, COALESCE(data_source, '') AS source, COUNT(*) AS n, "
             "COUNT(value) AS scored, SUM(value) AS total FROM rewards r WHERE {wanted} "
             "GROUP BY point, source",
-            wanted,
+            self._wanted,
         )
-        self._groups = self._by_point(
+
+    @cached_property
+    def _groups(self) -> dict[int, list[sqlite3.Row]]:
+        return self._by_point(
             "SELECT point, COUNT(*) AS groups, SUM(highest = lowest) AS equal FROM ("
             "SELECT {point}, MAX(value) AS highest, MIN(value) AS lowest FROM rewards r "
             "WHERE {wanted} AND prompt_group IS NOT NULL GROUP BY point, step, prompt_group "
             "HAVING COUNT(value) > 1) GROUP BY point",
-            wanted,
+            self._wanted,
         )
-        self._step_sums = self._sums_of_points()
 
     @cached_property
     def _prompts(self) -> dict[int, list[sqlite3.Row]]:
@@ -672,12 +678,14 @@ def _suspects(
     """Points that seem worse than those before, the clearest first, by the sums of steps alone."""
     figures = _figures_by_point(connection, axis)
     points = sorted({at for of in figures.values() for at in of})
+    # of many points some are that far down by chance (the universal threshold of n normal draws)
+    unusual = max(2.0, math.sqrt(2.0 * math.log(max(len(points), 1))))
     worst: dict[int, float] = {}
     for name, of in figures.items():
         for index, at in enumerate(points):
             before = points[max(index - STEPS_BEFORE, 0) : index]
             z = _fall_z([of[each] for each in before if each in of], of.get(at, _NO_ROWS))
-            if z <= (-2.0 if name is None else -SURE_Z):
+            if z <= -max(unusual, 0.0 if name is None else SURE_Z):
                 worst[at] = min(worst.get(at, 0.0), z)
     for used in configurations[1:]:
         row = connection.execute(
