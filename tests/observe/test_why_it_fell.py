@@ -1,6 +1,8 @@
 """The page names the cause of a fall, in runs that were made by the real engine."""
 
+import random
 from contextlib import closing
+from itertools import product
 
 import msgspec
 import pytest
@@ -93,3 +95,25 @@ def test_a_configuration_of_another_form_is_no_error_of_the_page(configuration, 
         run = open_run(index)
         assert view_document(run, "rewards").train.points == [1, 2, 3]
         assert point(run, 3).fall.words
+
+
+def test_where_nothing_happened_hardly_a_step_is_asked_about(tmp_path):
+    """Some steps are low by chance, the more so as the responses to a prompt are alike."""
+    asked_about = 0
+    for seed in range(4):
+        draw = random.Random(seed)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        file = AppendOnlyFile(folder / REWARDS)
+        for step, group in product(range(24), range(8)):
+            difficulty = draw.random()
+            for k in range(4):
+                value = float(draw.random() > difficulty)
+                sample = Sample(f"{step}-{group}", f"{k}", group=f"{group}", step=step)
+                reward = Reward(value, {"correct": Score(value)})
+                file.write(msgspec.json.encode(RewardRecord(sample=sample, reward=reward)))
+        file.close()
+        with closing(open_index(folder)) as index:
+            found = view_document(open_run(index), "rewards")
+        asked_about += len(found.falls) + len(found.changed)
+    assert asked_about <= 4

@@ -126,11 +126,11 @@ class LikelyCause(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-def has_fallen(before: RewardWindow, now: RewardWindow) -> bool:
-    """Whether the mean reward is lower now by more than two standard errors."""
+def has_fallen(before: RewardWindow, now: RewardWindow, *, z: float = 2.0) -> bool:
+    """Whether the mean reward is lower now by more than `z` standard errors."""
     if not (before.scored and now.scored):
         return False
-    return _z(_reward(before), _reward(now)) <= -2.0
+    return _z(_reward(before), _reward(now)) <= -z
 
 
 def _reward(window: RewardWindow) -> ComponentFigures:
@@ -143,9 +143,10 @@ def _z(before: ComponentFigures, now: ComponentFigures) -> float:
     """The change of a mean in standard errors; of no values 0."""
     if not (before.scored and now.scored):
         return 0.0
-    # a step without any variance still has the baseline's
-    least = 0.5 * before.sd / math.sqrt(now.scored)
-    spread = math.hypot(_error(before), max(_error(now), least))
+    # one step's own variance is of few prompts, and too small by chance; nothing fell unless the
+    # change is unusual for a step with the variance of those before
+    usual = _error(before) * math.sqrt(before.scored / now.scored)
+    spread = math.hypot(_error(before), max(_error(now), 0.75 * usual))
     return max(-1e6, min(1e6, (now.mean - before.mean) / max(spread, 1e-9)))
 
 

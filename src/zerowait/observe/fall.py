@@ -197,20 +197,26 @@ class FallReader:
             "GROUP BY point, component, outcome, kind",
             wanted,
         )
-        self._sources = self._by_point(
+        self._step_sums = self._sums_of_points()
+
+    @cached_property
+    def _sources(self) -> dict[int, list[sqlite3.Row]]:
+        return self._by_point(
             "SELECT {point}, COALESCE(data_source, '') AS source, COUNT(*) AS n, "
             "COUNT(value) AS scored, SUM(value) AS total FROM rewards r WHERE {wanted} "
             "GROUP BY point, source",
-            wanted,
+            self._wanted,
         )
-        self._groups = self._by_point(
+
+    @cached_property
+    def _groups(self) -> dict[int, list[sqlite3.Row]]:
+        return self._by_point(
             "SELECT point, COUNT(*) AS groups, SUM(highest = lowest) AS equal FROM ("
             "SELECT {point}, MAX(value) AS highest, MIN(value) AS lowest FROM rewards r "
             "WHERE {wanted} AND prompt_group IS NOT NULL GROUP BY point, step, prompt_group "
             "HAVING COUNT(value) > 1) GROUP BY point",
-            wanted,
+            self._wanted,
         )
-        self._step_sums = self._sums_of_points()
 
     @cached_property
     def _prompts(self) -> dict[int, list[sqlite3.Row]]:
@@ -280,11 +286,16 @@ class FallReader:
                 usual[at] = sum(total for _, total in near) / count
         return usual
 
-    def worsened(self, point: int) -> str:
-        """``fell`` or ``changed``: whether the reward fell, or only components; else empty."""
+    def worsened(self, point: int, *, z: float) -> str:
+        """``fell`` or ``changed``: whether the reward fell, or only components; else empty.
+
+        Args:
+            point: the point.
+            z: by how many standard errors a fall is worth asking about.
+        """
         earlier = self._earlier(point)
         before, now = self._figures(earlier), self._figures([point])
-        if is_silent(before, now) or has_fallen(before, now):
+        if is_silent(before, now) or has_fallen(before, now, z=z):
             return "fell"
         reconfigured, _ = self._reconfigured(earlier, point, before, now)
         return "changed" if reconfigured or worse_parts(before, now) else ""
@@ -658,9 +669,10 @@ def find_falls(
     """
     found: dict[str, list[int]] = {"fell": [], "changed": []}
     if axis.kind == "step":
-        for at in _suspects(connection, axis, configurations)[:_FALLS_TRIED]:
+        suspects, unusual = _suspects(connection, axis, configurations)
+        for at in suspects[:_FALLS_TRIED]:
             reader = FallReader(connection, axis, judged, only=at, configurations=configurations)
-            how = reader.worsened(at)
+            how = reader.worsened(at, z=unusual)
             if how:
                 found[how].append(at)
     return found["fell"][:_FALLS_SHOWN], found["changed"][:_FALLS_SHOWN]
@@ -668,16 +680,22 @@ def find_falls(
 
 def _suspects(
     connection: sqlite3.Connection, axis: Axis, configurations: Sequence[UsedConfiguration]
-) -> list[int]:
-    """Points that seem worse than those before, the clearest first, by the sums of steps alone."""
+) -> tuple[list[int], float]:
+    """Points that seem worse than those before, the clearest first, by the sums of steps alone.
+
+    Also by how many standard errors one has to be; of many points some are low by chance.
+    """
     figures = _figures_by_point(connection, axis)
     points = sorted({at for of in figures.values() for at in of})
+    # near the universal threshold, below which the lowest of n normal draws seldom is: a little
+    # above it, for one fall by chance costs a reader less than one that is not named
+    unusual = max(2.0, math.sqrt(2.0 * math.log(max(len(points), 1))) - 0.5)
     worst: dict[int, float] = {}
     for name, of in figures.items():
         for index, at in enumerate(points):
             before = points[max(index - STEPS_BEFORE, 0) : index]
             z = _fall_z([of[each] for each in before if each in of], of.get(at, _NO_ROWS))
-            if z <= (-2.0 if name is None else -SURE_Z):
+            if z <= -max(unusual, 0.0 if name is None else SURE_Z):
                 worst[at] = min(worst.get(at, 0.0), z)
     for used in configurations[1:]:
         row = connection.execute(
@@ -688,7 +706,7 @@ def _suspects(
         if row is not None:
             worst[row["point"]] = -math.inf
     first = [at for at in worst if not (points.index(at) and points[points.index(at) - 1] in worst)]
-    return sorted(first, key=lambda at: (worst[at], at))
+    return sorted(first, key=lambda at: (worst[at], at)), unusual
 
 
 Counts: TypeAlias = tuple[int, int, float, float]
