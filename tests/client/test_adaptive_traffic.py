@@ -66,7 +66,7 @@ def asker(server, settings, listener=lambda event: None):
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
         transport=server,
-        endpoint_states=EndpointStates(settings, listener=listener),
+        endpoint_states=EndpointStates(settings, listener=listener, jitter=Random(0)),
         decode=lambda body: Completion(),
         traffic=settings,
         jitter=Random(0),

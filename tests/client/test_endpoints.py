@@ -60,7 +60,7 @@ def asker(transport, *endpoints, events=None, **traffic):
             for name, fields in endpoints
         ],
         transport=transport,
-        endpoint_states=EndpointStates(settings_, listener=listener),
+        endpoint_states=EndpointStates(settings_, listener=listener, jitter=Random(0)),
         decode=lambda body: Completion() if body == b"{}" else None,
         traffic=settings_,
         listener=listener,

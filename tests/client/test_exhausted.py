@@ -60,7 +60,7 @@ def asker(transport, *names, events=None, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url=f"http://{name}/v1", model="m") for name in names or "a"],
         transport=transport,
-        endpoint_states=EndpointStates(settings, listener=listener),
+        endpoint_states=EndpointStates(settings, listener=listener, jitter=Random(0)),
         decode=lambda body: Completion() if body == b"{}" else None,
         traffic=settings,
         listener=listener,

@@ -64,7 +64,7 @@ def asker(transport, *names, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url=f"http://{name}/v1", model="m") for name in names or "a"],
         transport=transport,
-        endpoint_states=EndpointStates(settings),
+        endpoint_states=EndpointStates(settings, jitter=Random(0)),
         decode=lambda body: Completion() if body == b"{}" else None,
         traffic=settings,
         jitter=Random(0),
@@ -210,7 +210,7 @@ def test_requests_that_are_refused_for_their_own_sake_at_the_end_of_a_batch_do_n
 
 def test_those_who_wait_for_a_dead_judge_hold_no_slot_that_another_judge_needs():
     settings = Traffic(concurrency=8, hedge="off")
-    endpoint_states = EndpointStates(settings)
+    endpoint_states = EndpointStates(settings, jitter=Random(0))
     transport = Hosts(down(REFUSED, 5, 1e9))
     dead, well = (
         JudgeClient(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from random import Random
 from typing import Final, TypeVar
 
 import msgspec
@@ -175,6 +176,7 @@ class EndpointStates:
         limiter: for all endpoints, instead of what `traffic` configures.
         parts: how many processes share the limits. Each begins with a single slot; `divide` sets
             its share.
+        jitter: the source of randomness for the rests of circuit breakers.
     """
 
     def __init__(
@@ -184,6 +186,7 @@ class EndpointStates:
         listener: Listener = ignore_event,
         limiter: Limiter | None = None,
         parts: int = 1,
+        jitter: Random | None = None,
     ) -> None:
         self._traffic = traffic
         self._listener = listener
@@ -192,6 +195,7 @@ class EndpointStates:
         self._states: dict[tuple[str, str, str | None], EndpointState] = {}
         self._shared = limiter
         self._parts = parts
+        self._jitter = jitter or Random()
         self._checks: set[asyncio.Task[None]] = set()
         self.slots = traffic.slots if parts == 1 else 1
         if limiter is None and traffic.concurrency != "auto":
@@ -209,8 +213,9 @@ class EndpointStates:
             hedges = self._hedges(limiter, quota)
             if hedges is not None:
                 hedges.rule.recall(self._recalled.get(f"{name} {endpoint.model}", ()))
+            breaker, circuit = Breaker(jitter=self._jitter), CircuitSignal()
             state = EndpointState(
-                name, limiter, quota, hedges, Breaker(), CircuitSignal(), Gauge(), set(), set()
+                name, limiter, quota, hedges, breaker, circuit, Gauge(), set(), set()
             )
             self._states[key] = state
         return state
