@@ -139,7 +139,8 @@ class EventWriter:
         self._queued_bytes = 0
         self._block = Lines()  # to which `put` adds judgements until it is queued
         self._spare: list[Lines] = []  # written, for later blocks
-        self._lock = threading.Lock()  # of the four above
+        self._late = 0  # judgements in the queue that are not lines yet
+        self._lock = threading.Lock()  # of the five above
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -176,19 +177,26 @@ class EventWriter:
             self._lost += 1
             return
         if not isinstance(event, JudgementSettled):
-            self._put_late(_Late(event, self._wall(), step=step))
+            self._put_late(_Late(event, self._wall(), step=step))  # its line is in another file
         elif self._settings.has_judgements:
             self._put_judgement(event)
         if not self._wake.is_set():
             self._wake.set()
 
     def _put_judgement(self, event: JudgementSettled) -> None:
-        """Add a judgement's line to the block; queue it where the line may take long."""
+        """Add a judgement's line to the block; queue it where its line may take long.
+
+        So are those that come after it until the thread has made its line: the first line of a key
+        has the texts of the others, and stays before them.
+        """
         texts, at = self._texts, self._wall()
         request, reply = texts.new(event)
-        if not texts.are_quick(event):
+        if self._late or not texts.are_quick(event):
             size_bytes = _EVENT_BYTES + len(request) + len(reply)
             size_bytes += sum(len(each.reply) for each in event.failed)
+            with self._lock:
+                self._queue_block()
+                self._late += 1
             self._put_late(_Late(event, at, size_bytes, request=request, reply=reply))
             return
         line = _line(
@@ -213,7 +221,6 @@ class EventWriter:
 
     def _put_late(self, late: _Late) -> None:
         with self._lock:
-            self._queue_block()  # the lines of a key stay in order
             self._queued_bytes += late.size_bytes
             self._queue.append(late)
 
@@ -264,6 +271,9 @@ class EventWriter:
                 self._add_late(queued)
             with self._lock:
                 self._queued_bytes -= size_bytes
+                self._late -= isinstance(queued, _Late) and isinstance(
+                    queued.event, JudgementSettled
+                )
         self._append(self._judgements, self._late_lines)
         self._append(self._events, self._event_lines)
         self._room.measure()
@@ -332,6 +342,7 @@ class EventWriter:
 
     def _not_encoded(self) -> None:
         self._lost += 1
+        self._texts.forget()  # what its line brought is written again
         self._tell("line", "an event could not be recorded", exc_info=True)
 
     def _tell_of_room(self) -> None:
