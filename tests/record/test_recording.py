@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections import Counter
 from contextlib import closing
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,10 +16,10 @@ import pytest
 import zerowait
 from zerowait.config import Recording
 from zerowait.engine import Engine
-from zerowait.events import JudgementSettled, LimitChanged
+from zerowait.events import FailedAttempt, JudgementSettled, LimitChanged
 from zerowait.hub import JobHub
 from zerowait.record import JUDGEMENTS, RunRecord, open_index, read_rewards
-from zerowait.record.lines import RotatingFile, parts_of
+from zerowait.record.lines import Lines, RotatingFile, parts_of
 from zerowait.testing import FakeJudge, Garbage, Length, Script, Status
 from zerowait.types import Abstain, Sample, Score
 
@@ -263,11 +264,11 @@ def test_wrong_settings_are_refused(record, says):
     assert says in str(refused.value).replace(": record.", " record.")
 
 
-def settled(number, *, size=1000, **fields):
+def settled(number, *, size=1000, why="", **fields):
     return JudgementSettled(
         judge="q",
         key=f"k{number}",
-        outcome=Score(1.0),
+        outcome=Score(1.0, why),
         source="asked",
         uids=(f"u-{number}",),
         request=b'{"m":"%d %b"}' % (number, b"x" * size),
@@ -314,6 +315,82 @@ def test_a_large_file_goes_on_in_numbered_parts(tmp_path):
         msgspec.json.decode(line)["n"] for part in parts for line in part.read_bytes().splitlines()
     ]
     assert sorted(numbers) == list(range(6))
+
+
+def recorded(run, *events):
+    async def scenario():
+        record = RunRecord(run, Recording())
+        record.open()
+        for event in events:
+            record(event)
+        record.close()
+
+    asyncio.run(scenario())
+
+
+def test_lines_of_one_key_stay_in_order_where_the_thread_makes_some_of_them(run):
+    """A line after a failed attempt is made by the thread; a later one has no request of its own."""
+    words = {"endpoint": "http://e", "status": 503, "latency_s": 0.1, "why": "busy"}
+    attempt = FailedAttempt(number=1, at=1.0, reply=b"wait", **words)
+    first = [settled(number, failed=(attempt,) if number % 2 else ()) for number in range(200)]
+    again = [msgspec.structs.replace(each, source="cache", failed=()) for each in first]
+    recorded(run, *(each for both in zip(first, again, strict=True) for each in both))
+    with closing(open_index(run)) as index:
+        found = table(
+            index,
+            "SELECT key, source, q.body, a.body FROM judgements JOIN texts q ON q.text = request"
+            " JOIN texts a ON a.text = reply ORDER BY judgement",
+        )
+        assert table(index, "SELECT count(*) FROM attempts") == [(100,)]
+        assert table(index, "SELECT count(*) FROM texts") == [(401,)]
+    assert found == [
+        (each.key, source, each.request.decode(), each.reply.decode())
+        for each in first
+        for source in ("asked", "cache")
+    ]
+
+
+class Unsayable:
+    def __str__(self):
+        raise ValueError("it has no words")
+
+
+def test_a_judgement_that_no_line_can_hold_costs_no_other_one(run, caplog):
+    unsaid = Score(1.0, detail={"what": Unsayable()})
+    broken = msgspec.structs.replace(settled(2), outcome=unsaid)
+    recorded(run, settled(1), broken, settled(3, why="\ud800"), settled(4))
+    with closing(open_index(run)) as index:
+        assert table(index, "SELECT key, why FROM judgements") == [
+            ("k1", ""),
+            ("k3", "\ufffd"),
+            ("k4", ""),
+        ]
+        [(lost,)] = table(index, "SELECT fields FROM events WHERE kind = 'record_lost'")
+    assert json.loads(lost)["lines"] == 1
+    assert caplog.text.count("an event could not be recorded") == 1
+
+
+@pytest.mark.parametrize("size", [0, 10, 5_000, 300_000, 2_000_000])
+def test_lines_are_what_was_added_however_often_their_memory_is_used_again(size):
+    class Row(msgspec.Struct):
+        number: int
+        text: str
+        more: Any = None
+
+    lines = Lines()
+    for taken in range(3):
+        rows = [Row(taken * 10 + number, "x" * (size + number)) for number in range(4)]
+        for row in rows:
+            lines.add(row)
+        with pytest.raises(ValueError, match="no words"):
+            lines.add(Row(1, "half of it", Unsayable()))
+        kept = lines.take()  # is still held when the next line is added
+        assert bytes(kept).splitlines(keepends=True) == [
+            msgspec.json.encode(row) + b"\n" for row in rows
+        ]
+        lines.add(rows[0])
+        lines.clear()
+    assert bytes(lines.take()) == b""
 
 
 KILLED = """

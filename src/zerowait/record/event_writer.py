@@ -72,6 +72,7 @@ _BLOCK_BYTES: Final = 192 * 2**10  # with one more line it fits into the memory 
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
 _LONG_BYTES: Final = 64 * 2**10
+_LOOK_BYTES: Final = 64 * 2**10
 _MOST_SPARE: Final = 32
 _CLOSE_S: Final = 10.0
 _MOST_KEYS: Final = 65_536
@@ -139,13 +140,16 @@ class EventWriter:
         self._queued_bytes = 0
         self._block = Lines()  # to which `put` adds judgements until it is queued
         self._spare: list[Lines] = []  # written, for later blocks
-        self._lock = threading.Lock()  # of the four above
+        self._late = 0  # judgements in the queue that are not lines yet
+        self._lock = threading.Lock()  # of the five above
+        self._added_bytes = 0  # since the last look at the room
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._lost = 0
         self._told: set[str] = set()
         self._texts = _WrittenTexts(folder, settings, room)
+        self._are_texts_kept = self._texts.are_kept  # at that look
         self._late_lines = Lines()  # of judgements
         self._event_lines = Lines()
 
@@ -176,19 +180,35 @@ class EventWriter:
             self._lost += 1
             return
         if not isinstance(event, JudgementSettled):
-            self._put_late(_Late(event, self._wall(), step=step))
+            self._put_late(_Late(event, self._wall(), step=step))  # its line is in another file
         elif self._settings.has_judgements:
             self._put_judgement(event)
         if not self._wake.is_set():
             self._wake.set()
 
     def _put_judgement(self, event: JudgementSettled) -> None:
-        """Add a judgement's line to the block; queue it where the line may take long."""
-        texts, at = self._texts, self._wall()
-        request, reply = texts.new(event)
-        if not texts.are_quick(event):
+        """Add a judgement's line to the block; queue it where its line may take long.
+
+        So are those that come after it until the thread has made its line: the first line of a key
+        has the texts of the others, and stays before them.
+        """
+        at = self._wall()
+        request, reply = self._texts.new(event)
+        takes_long = (
+            self._late
+            or not self._are_texts_kept
+            or event.failed
+            or event.pictures
+            or len(reply) > _LONG_BYTES
+            # a comparison, which has no question, does not count its members' pictures
+            or (event.question is None and b";base64," in request)
+        )
+        if takes_long:
             size_bytes = _EVENT_BYTES + len(request) + len(reply)
             size_bytes += sum(len(each.reply) for each in event.failed)
+            with self._lock:
+                self._queue_block()
+                self._late += 1
             self._put_late(_Late(event, at, size_bytes, request=request, reply=reply))
             return
         line = _line(
@@ -209,11 +229,18 @@ class EventWriter:
             self._queued_bytes += added_bytes
             if block.size_bytes >= _BLOCK_BYTES:
                 self._queue_block()
-        self._room.add(added_bytes)
+        self._added_bytes += added_bytes
+        if self._added_bytes >= _LOOK_BYTES:
+            self._look_at_room()
+
+    def _look_at_room(self) -> None:
+        """See whether there is room for texts; to look for each line would cost CPU time."""
+        self._room.add(self._added_bytes)
+        self._added_bytes = 0
+        self._are_texts_kept = self._texts.are_kept
 
     def _put_late(self, late: _Late) -> None:
         with self._lock:
-            self._queue_block()  # the lines of a key stay in order
             self._queued_bytes += late.size_bytes
             self._queue.append(late)
 
@@ -264,9 +291,13 @@ class EventWriter:
                 self._add_late(queued)
             with self._lock:
                 self._queued_bytes -= size_bytes
+                self._late -= isinstance(queued, _Late) and isinstance(
+                    queued.event, JudgementSettled
+                )
         self._append(self._judgements, self._late_lines)
         self._append(self._events, self._event_lines)
         self._room.measure()
+        self._are_texts_kept = self._texts.are_kept
         self._tell_of_room()
 
     def _add_late(self, late: _Late) -> None:
@@ -332,6 +363,7 @@ class EventWriter:
 
     def _not_encoded(self) -> None:
         self._lost += 1
+        self._texts.forget()  # what its line brought is written again
         self._tell("line", "an event could not be recorded", exc_info=True)
 
     def _tell_of_room(self) -> None:
@@ -398,17 +430,6 @@ class _WrittenTexts:
             return b"", b""
         self._replies[key] = number
         return b"", reply
-
-    def are_quick(self, event: JudgementSettled) -> bool:
-        """Whether request and reply go into a line as they are, which takes no time."""
-        return (
-            self.are_kept
-            and not event.failed
-            and not event.pictures
-            and len(event.reply) <= _LONG_BYTES
-            # a comparison, which has no question, does not count its members' pictures
-            and (event.question is not None or b";base64," not in event.request)
-        )
 
     def written(self, reply: bytes, *, are_kept: bool) -> msgspec.Raw:
         """A reply as far as the settings allow."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -197,33 +196,6 @@ class _Counts:
         )
 
 
-class _Latencies:
-    """The latest latencies: at least 4,096, where there were so many.
-
-    They are sorted as they come, because sorting all of them for each snapshot would take several
-    times as long.
-
-    Attributes:
-        fresh: where the next one is added; sorted by the next `ordered`.
-    """
-
-    def __init__(self) -> None:
-        self.fresh: deque[float] = deque(maxlen=_LATENCIES_KEPT)
-        self._recent: list[float] = []
-        self._before: list[float] = []
-        self._lock = threading.Lock()  # another thread may ask for a snapshot, too
-
-    def ordered(self) -> list[float]:
-        """All of them in ascending order."""
-        with self._lock:
-            fresh, self.fresh = self.fresh, deque(maxlen=_LATENCIES_KEPT)
-            self._recent = sorted([*self._recent, *sorted(fresh)])
-            ordered = sorted(self._before + self._recent)
-            if len(self._recent) >= _LATENCIES_KEPT:
-                self._before, self._recent = self._recent, []
-            return ordered
-
-
 class StatsCollector:
     """A listener that counts; `snapshot` is what it counted.
 
@@ -242,7 +214,7 @@ class StatsCollector:
         self._anchors: dict[str, AnchorStats] = {}
         self._kinds: Counter[str] = Counter()
         self._reasons = FailureReasons()
-        self._latencies = _Latencies()
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self._alarms: deque[HealthAlarm] = deque(maxlen=_ALARMS_KEPT)
 
     def __call__(self, event: Event) -> None:
@@ -268,7 +240,7 @@ class StatsCollector:
             case RequestCharged():
                 self._judges[event.judge].spent_usd += event.usd
             case RequestEnded(status=200):
-                self._latencies.fresh.append(event.latency_s)
+                self._latencies.append(event.latency_s)
             case HealthAlarm():
                 self._alarms.append(event)
             case RequestHedged():
@@ -297,7 +269,7 @@ class StatsCollector:
 
     def snapshot(self, endpoint_states: EndpointStates) -> Stats:
         """The counts so far, with the state of `endpoint_states` now."""
-        ordered = self._latencies.ordered()
+        ordered = sorted(self._latencies)
         # copies, because another thread may ask while the first judgement of a judge is counted
         judges = {name: judge.stats() for name, judge in self._judges.copy().items()}
         return Stats(
