@@ -1,8 +1,10 @@
 """Sizes on which verl would stop after a batch was judged are refused before anything starts."""
 
+import copy
 import re
 
 import pytest
+from omegaconf import OmegaConf
 
 from zerowait.errors import ConfigError
 from zerowait.verl.batch_sizes import data_parallel_ranks, unfit_size
@@ -13,7 +15,7 @@ from zerowait.verl.launch.recipe import load_recipe
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 REF = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
 BY_ROWS = {
-    f"{ACTOR}.use_dynamic_bsz": "false",
+    f"{ACTOR}.use_dynamic_bsz": False,
     f"{ACTOR}.ppo_micro_batch_size_per_gpu": 4,
     f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": 8,
 }
@@ -24,14 +26,29 @@ FITTING = {
     "algorithm.adv_estimator": "grpo",
     f"{ACTOR}.strategy": "fsdp2",
     f"{ACTOR}.ppo_mini_batch_size": 8,
-    f"{ACTOR}.use_dynamic_bsz": "true",
+    f"{ACTOR}.use_dynamic_bsz": True,
     f"{ROLLOUT}.n": 4,
     "trainer.n_gpus_per_node": 2,
 }
 
 
-def composed(given):
-    return compose_config([f"{key}={value}" for key, value in (FITTING | given).items()])
+@pytest.fixture(scope="module")
+def verls():
+    """verl's own configuration."""
+    return compose_config([])
+
+
+@pytest.fixture
+def composed(verls):
+    """The whole configuration with the sizes of a test."""
+
+    def change(given):
+        config = copy.deepcopy(verls)
+        for key, value in (FITTING | given).items():
+            OmegaConf.update(config, key, value)
+        return config
+
+    return change
 
 
 @pytest.mark.parametrize(
@@ -43,11 +60,11 @@ def composed(given):
         {f"{ACTOR}.ppo_mini_batch_size": 5},
         {f"{ACTOR}.ppo_max_token_len_per_gpu": 48},
         {f"{ROLLOUT}.n": 1},
-        BY_ROWS | {f"{ACTOR}.use_kl_loss": "true", REF: 16},
+        BY_ROWS | {f"{ACTOR}.use_kl_loss": True, REF: 16},
         {f"{ACTOR}.strategy": "megatron", f"{ACTOR}.ppo_mini_batch_size": 3},
     ],
 )
-def test_sizes_with_which_verl_trains_are_let_through(given):
+def test_sizes_with_which_verl_trains_are_let_through(composed, given):
     assert unfit_size(composed(given)) is None
 
 
@@ -65,7 +82,7 @@ def test_sizes_with_which_verl_trains_are_let_through(given):
             "is 3, and does not divide the 16 rows .* in one update: write 2,",
         ),
         (
-            BY_ROWS | {f"{ACTOR}.ppo_micro_batch_size_per_gpu": "null"},
+            BY_ROWS | {f"{ACTOR}.ppo_micro_batch_size_per_gpu": None},
             f"{ACTOR}.ppo_micro_batch_size_per_gpu",
             "is not set, and .* a divisor of 16",
         ),
@@ -74,9 +91,9 @@ def test_sizes_with_which_verl_trains_are_let_through(given):
             f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu",
             "is 64, and does not divide the 16 rows .* in one step: write 16,",
         ),
-        (BY_ROWS | {f"{ACTOR}.use_kl_loss": "true"}, REF, "is not set"),
+        (BY_ROWS | {f"{ACTOR}.use_kl_loss": True}, REF, "is not set"),
         (
-            {f"{ROLLOUT}.log_prob_use_dynamic_bsz": "false"},
+            {f"{ROLLOUT}.log_prob_use_dynamic_bsz": False},
             f"{ROLLOUT}.log_prob_use_dynamic_bsz",
             "verl needs the same in both",
         ),
@@ -92,13 +109,15 @@ def test_sizes_with_which_verl_trains_are_let_through(given):
         ),
     ],
 )
-def test_a_size_on_which_verl_would_stop_is_named_with_the_nearest_right_one(given, key, problem):
+def test_a_size_on_which_verl_would_stop_is_named_with_the_nearest_right_one(
+    composed, given, key, problem
+):
     found, why = unfit_size(composed(given))
     assert found == key
     assert re.search(problem, why), why
 
 
-def test_sequence_parallel_devices_are_no_further_share():
+def test_sequence_parallel_devices_are_no_further_share(composed):
     given = {"trainer.n_gpus_per_node": 4, f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": 2}
     assert data_parallel_ranks(composed(given)) == 2
 

@@ -31,7 +31,7 @@ def run_trainer(
     """Run verl's trainer to its end; returns its exit code.
 
     An interrupt (Ctrl-C) is passed on to the trainer, which is killed if it has not ended 20 s
-    later.
+    later, or at a second interrupt.
 
     Args:
         command: overrides for ``verl.trainer.main_ppo``.
@@ -64,7 +64,7 @@ def run_trainer(
                 tell(disk_full)
             return code
         finally:
-            _interrupt(process)
+            _interrupt(process, tell)
             process.stdout.close()
 
 
@@ -82,13 +82,20 @@ def _steps(
             yield int(found.group(1))
 
 
-def _interrupt(process: subprocess.Popen[str]) -> None:
-    """End the trainer's process group, if it still runs: SIGINT, and SIGKILL after 20 s."""
+def _interrupt(process: subprocess.Popen[str], tell: Callable[[str], None]) -> None:
+    """End the trainer's process group, if it still runs: SIGINT, and SIGKILL after 20 s.
+
+    A second interrupt meanwhile kills it at once, so that nothing is left behind.
+    """
     if process.poll() is not None:
         return
     os.killpg(process.pid, signal.SIGINT)
     try:
+        tell(f"verl has {_KILL_AFTER_S:.0f} s to end; a second interrupt ends it at once")
         process.wait(_KILL_AFTER_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        pass  # killed below
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
