@@ -8,7 +8,6 @@ request alone; one answer in four takes seconds, so that gradients are computed 
 steps the parameters of both runs are compared. No prompt is twice in a step: rollouts of equal
 prompts draw their responses in the order in which they arrive, which differs from run to run.
 
-
 - ``moved``: how far the largest step took a parameter from where it began,
 - ``apart``: the largest difference between the two runs, divided by ``moved``,
 - ``norm``: the largest relative difference of the gradient's norm in a step,

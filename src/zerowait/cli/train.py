@@ -99,7 +99,7 @@ def train(
             shown=True,
             what=f"training {loaded.name}",
             stats=lambda: _stats_of(folder),
-            done=before,
+            done=min(before, steps),
         ) as bar,
     ):
         begin_record(folder, command)

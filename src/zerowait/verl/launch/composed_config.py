@@ -149,7 +149,8 @@ class _Check:
     def adapters(self, whole: Any) -> None:
         """Refuse a LoRA adapter that the transformers rollout could not take."""
         model = whole.actor_rollout_ref.model
-        if whole.actor_rollout_ref.rollout.name != "transformers" or model.lora.merge:
+        engine = whole.actor_rollout_ref.rollout.get("name", "")  # verl has no default
+        if engine != "transformers" or model.lora.merge:
             return
         for name in ("lora_rank", "lora_adapter_path"):
             if model[name]:
