@@ -1,9 +1,4 @@
-"""Writes judgements and events in a thread of its own, so that no judgement waits for a disk.
-
-A judgement becomes a line as soon as it is settled, while its request and reply are in the
-processor's caches: in the thread, up to 200 ms later, the same takes twice as long. What takes
-long itself, such as pictures and hashes of texts, is left to the thread.
-"""
+"""Writes judgements and events in a thread of its own, so that no judgement waits for a disk."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -68,12 +63,10 @@ RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
 """The events that a record keeps."""
 
 _BATCH_S: Final = 0.2
-_BLOCK_BYTES: Final = 192 * 2**10  # with one more line it fits into the memory of `Lines`
+_LOOK_BYTES: Final = 64 * 2**10
+_WRITE_BYTES: Final = 128 * 2**10
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
-_LONG_BYTES: Final = 64 * 2**10
-_LOOK_BYTES: Final = 64 * 2**10
-_MOST_SPARE: Final = 32
 _CLOSE_S: Final = 10.0
 _MOST_KEYS: Final = 65_536
 _MOST_REPLY_BYTES: Final = 2**20
@@ -86,28 +79,8 @@ _of_event: Final[Callable[[JudgementSettled], tuple[Any, ...]]] = attrgetter(
 )
 """What a line has as its event has it: all between `at` and the bodies, in the line's order."""
 
-
-class _Late(NamedTuple):
-    """An event of which the thread makes a line.
-
-    Args:
-        event: what happened.
-        at: Unix time in seconds.
-        size_bytes: about what it takes in memory.
-        step: of the training.
-        request, reply: of a judgement; empty where they were written before.
-    """
-
-    event: Event
-    at: float
-    size_bytes: int = _EVENT_BYTES
-    step: int | None = None
-    request: bytes = b""
-    reply: bytes = b""
-
-
-_Queued: TypeAlias = Lines | _Late
-"""Lines of judgements, or an event that becomes one."""
+_Queued: TypeAlias = tuple[Event, float, int | None, int]
+"""An event, when it came, the training step at that time, and its size in bytes."""
 
 
 class EventWriter:
@@ -138,19 +111,13 @@ class EventWriter:
         self._wall = wall
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
-        self._block = Lines()  # to which `put` adds judgements until it is queued
-        self._spare: list[Lines] = []  # written, for later blocks
-        self._late = 0  # judgements in the queue that are not lines yet
-        self._lock = threading.Lock()  # of the five above
-        self._added_bytes = 0  # since the last look at the room
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._lost = 0
         self._told: set[str] = set()
         self._texts = _WrittenTexts(folder, settings, room)
-        self._are_texts_kept = self._texts.are_kept  # at that look
-        self._late_lines = Lines()  # of judgements
+        self._judgement_lines = Lines()
         self._event_lines = Lines()
 
     def open(self) -> None:
@@ -176,79 +143,20 @@ class EventWriter:
             event: one of `RECORDED`.
             step: of the training.
         """
+        size_bytes = _EVENT_BYTES
+        if isinstance(event, JudgementSettled):
+            if not self._settings.has_judgements:
+                return
+            size_bytes += len(event.request) + len(event.reply)
+            for each in event.failed:
+                size_bytes += len(each.reply)
         if self._queued_bytes > _MOST_QUEUED_BYTES:
             self._lost += 1
             return
-        if not isinstance(event, JudgementSettled):
-            self._put_late(_Late(event, self._wall(), step=step))  # its line is in another file
-        elif self._settings.has_judgements:
-            self._put_judgement(event)
+        self._queued_bytes += size_bytes
+        self._queue.append((event, self._wall(), step, size_bytes))
         if not self._wake.is_set():
             self._wake.set()
-
-    def _put_judgement(self, event: JudgementSettled) -> None:
-        """Add a judgement's line to the block; queue it where its line may take long.
-
-        So are those that come after it until the thread has made its line: the first line of a key
-        has the texts of the others, and stays before them.
-        """
-        at = self._wall()
-        request, reply = self._texts.new(event)
-        takes_long = (
-            self._late
-            or not self._are_texts_kept
-            or event.failed
-            or event.pictures
-            or len(reply) > _LONG_BYTES
-            # a comparison, which has no question, does not count its members' pictures
-            or (event.question is None and b";base64," in request)
-        )
-        if takes_long:
-            size_bytes = _EVENT_BYTES + len(request) + len(reply)
-            size_bytes += sum(len(each.reply) for each in event.failed)
-            with self._lock:
-                self._queue_block()
-                self._late += 1
-            self._put_late(_Late(event, at, size_bytes, request=request, reply=reply))
-            return
-        line = _line(
-            at,
-            *_of_event(event),
-            msgspec.Raw(request) if request else UNSET,
-            encoded_body(reply) if reply else UNSET,
-            bool(event.reply),
-        )
-        with self._lock:
-            block = self._block
-            before_bytes = block.size_bytes
-            try:
-                block.add(line)
-            except Exception:  # noqa: BLE001 - it must not cost the judgement
-                self._not_encoded()
-            added_bytes = block.size_bytes - before_bytes
-            self._queued_bytes += added_bytes
-            if block.size_bytes >= _BLOCK_BYTES:
-                self._queue_block()
-        self._added_bytes += added_bytes
-        if self._added_bytes >= _LOOK_BYTES:
-            self._look_at_room()
-
-    def _look_at_room(self) -> None:
-        """See whether there is room for texts; to look for each line would cost CPU time."""
-        self._room.add(self._added_bytes)
-        self._added_bytes = 0
-        self._are_texts_kept = self._texts.are_kept
-
-    def _put_late(self, late: _Late) -> None:
-        with self._lock:
-            self._queued_bytes += late.size_bytes
-            self._queue.append(late)
-
-    def _queue_block(self) -> None:
-        """Queue the block, if it has lines, and begin another one; the caller has the lock."""
-        if self._block.size_bytes:
-            self._queue.append(self._block)
-            self._block = self._spare.pop() if self._spare else Lines()
 
     def close(self) -> None:
         """Write what is queued, within 10 s, and close the files. Idempotent."""
@@ -277,49 +185,35 @@ class EventWriter:
             self._events.close()
 
     def _write_queued(self) -> None:
-        with self._lock:
-            self._queue_block()
+        room, judgements, events = self._room, self._judgement_lines, self._event_lines
         while self._queue:
-            queued = self._queue.popleft()
-            size_bytes = queued.size_bytes
-            if isinstance(queued, Lines):
-                self._append(self._judgements, self._late_lines)
-                self._append(self._judgements, queued)
-                if len(self._spare) < _MOST_SPARE:
-                    self._spare.append(queued)
-            else:
-                self._add_late(queued)
-            with self._lock:
-                self._queued_bytes -= size_bytes
-                self._late -= isinstance(queued, _Late) and isinstance(
-                    queued.event, JudgementSettled
-                )
-        self._append(self._judgements, self._late_lines)
-        self._append(self._events, self._event_lines)
-        self._room.measure()
-        self._are_texts_kept = self._texts.are_kept
+            # looked up once for several lines: for each it would cost CPU time
+            is_full, are_kept = room.is_full, self._texts.are_kept
+            before_bytes = judgements.size_bytes
+            taken_bytes = 0
+            while self._queue and taken_bytes < _LOOK_BYTES:
+                event, at, step, size_bytes = self._queue.popleft()
+                taken_bytes += size_bytes
+                try:
+                    if not isinstance(event, JudgementSettled):
+                        events.add(_event_line(event, at, step))
+                    elif not is_full:
+                        judgements.add(self._judgement(event, at, are_kept=are_kept))
+                except Exception:  # noqa: BLE001 - one event must not cost the others
+                    self._lost += 1
+                    self._tell("line", "an event could not be recorded", exc_info=True)
+            self._queued_bytes -= taken_bytes
+            room.add(judgements.size_bytes - before_bytes)
+            if judgements.size_bytes >= _WRITE_BYTES or not self._queue:
+                self._append(self._judgements, judgements)
+                self._append(self._events, events)
+        room.measure()
         self._tell_of_room()
 
-    def _add_late(self, late: _Late) -> None:
-        """Make the line of an event, and write the lines so far when they are many."""
-        event, lines = late.event, self._late_lines
-        before_bytes = lines.size_bytes
-        try:
-            if not isinstance(event, JudgementSettled):
-                self._event_lines.add(_event_line(event, late.at, late.step))
-            elif not self._room.is_full:
-                lines.add(self._judgement(event, late))
-        except Exception:  # noqa: BLE001 - one event must not cost the others
-            self._not_encoded()
-        self._room.add(lines.size_bytes - before_bytes)
-        if lines.size_bytes >= _BLOCK_BYTES:
-            self._append(self._judgements, lines)
-
-    def _judgement(self, event: JudgementSettled, late: _Late) -> JudgementLine:
-        texts = self._texts
-        are_kept = texts.are_kept
-        request = texts.request(late.request, are_kept=are_kept)
-        reply = texts.written(late.reply, are_kept=are_kept)
+    def _judgement(self, event: JudgementSettled, at: float, *, are_kept: bool) -> JudgementLine:
+        request, reply = self._texts.of(event, are_kept=are_kept)
+        if are_kept and not event.failed:
+            return _line(at, *_of_event(event), request, reply, bool(event.reply))
         if not are_kept:
             outcome = outcome_without_words(event.outcome)
             event = msgspec.structs.replace(event, outcome=outcome)
@@ -327,7 +221,7 @@ class EventWriter:
         if event.source == "asked":
             # those who joined the call waited for the same attempts
             failed = [self._failed(each, are_kept=are_kept) for each in event.failed]
-        return _line(late.at, *_of_event(event), request, reply, bool(event.reply), failed)
+        return _line(at, *_of_event(event), request, reply, bool(event.reply), failed)
 
     def _failed(self, attempt: FailedAttempt, *, are_kept: bool) -> FailedLine:
         return FailedLine(
@@ -360,11 +254,6 @@ class EventWriter:
         """Append an event about the record itself."""
         self._event_lines.add(EventLine(at=self._wall(), kind=kind, fields=fields))
         self._append(self._events, self._event_lines)
-
-    def _not_encoded(self) -> None:
-        self._lost += 1
-        self._texts.forget()  # what its line brought is written again
-        self._tell("line", "an event could not be recorded", exc_info=True)
 
     def _tell_of_room(self) -> None:
         room = self._room
@@ -415,21 +304,34 @@ class _WrittenTexts:
         """Whether texts are written as they are."""
         return self._settings.texts == "keep" and self._room.keeps_texts
 
-    def new(self, event: JudgementSettled) -> tuple[bytes, bytes]:
-        """Request and reply of a judgement; each empty where it was written before."""
-        key, reply = event.key, event.reply
+    def of(self, event: JudgementSettled, *, are_kept: bool) -> tuple[msgspec.Raw, msgspec.Raw]:
+        """Request and reply of a judgement; each unset where it was written before.
+
+        Args:
+            event: of the judgement.
+            are_kept: whether texts are written as they are.
+        """
+        key, request, reply = event.key, event.request, event.reply
         number = hash(reply) if reply else 0  # bytes keep theirs
         before = self._replies.get(key)
         if before is None:
-            if event.request:  # else it was written in an earlier process, or so long ago
-                if len(self._replies) >= _MOST_KEYS:
-                    self._replies.clear()
-                self._replies[key] = number
-            return event.request, reply
+            if not request:  # written in an earlier process, or so long ago
+                return UNSET, self.written(reply, are_kept=are_kept)
+            if len(self._replies) >= _MOST_KEYS:
+                self._replies.clear()
+            self._replies[key] = number
+            # a comparison, which has no question, does not count its members' pictures
+            without_pictures = not event.pictures and event.question is not None
+            if not (are_kept and without_pictures):
+                return (
+                    self._request(request, are_kept=are_kept),
+                    self.written(reply, are_kept=are_kept),
+                )
+            return msgspec.Raw(request), self.written(reply, are_kept=are_kept)
         if number in (0, before):
-            return b"", b""
+            return UNSET, UNSET
         self._replies[key] = number
-        return b"", reply
+        return UNSET, self.written(reply, are_kept=are_kept)
 
     def written(self, reply: bytes, *, are_kept: bool) -> msgspec.Raw:
         """A reply as far as the settings allow."""
@@ -439,10 +341,8 @@ class _WrittenTexts:
             reply = reply[:_MOST_REPLY_BYTES] + b" (cut)"
         return encoded_body(reply) if are_kept else self._hashed(reply)
 
-    def request(self, body: bytes, *, are_kept: bool) -> msgspec.Raw:
+    def _request(self, body: bytes, *, are_kept: bool) -> msgspec.Raw:
         """A request as far as the settings allow: our own JSON, on one line."""
-        if not body:
-            return UNSET
         if are_kept:
             return msgspec.Raw(with_picture_files(body, self._folder))
         return self._hashed(with_picture_files(body, None))
