@@ -100,6 +100,7 @@ ROOMS = {
             "batch_sizes",
             "early_gradients",
             "estimators",
+            "policy_losses",
             "rewards",
             "rows",
             "trainer_modes",

@@ -146,3 +146,5 @@ def test_the_line_of_the_recipe_is_named(tmp_path):
     assert refusal(path, RECIPE).startswith(f"{path}:2: data.batch is 3, and an update has 3 rows")
     own = f"{RECIPE}verl: {{{ACTOR}.ppo_mini_batch_size: 1}}\n"
     assert refusal(path, own).startswith(f"{path}:8: verl: {ACTOR}.ppo_mini_batch_size is 1,")
+    loss = f"{RECIPE.replace('batch: 3', 'batch: 4')}verl: {{{ACTOR}.policy_loss.loss_mode: dro}}\n"
+    assert f"verl: {ACTOR}.policy_loss.dro_beta is not set, and" in refusal(path, loss)

@@ -38,6 +38,7 @@ from zerowait.verl.launch.verl_names import (
     declared_fields,
     verl_folder,
 )
+from zerowait.verl.policy_losses import unfit_loss
 
 _ROOT: Final = "ppo_trainer"
 _MODEL: Final = "actor_rollout_ref.model"
@@ -119,7 +120,7 @@ def check_overrides(
     check.early_gradients(whole)
     check.adapters(whole)
     if recipe is not None:
-        check.sizes(whole, recipe)
+        check.numbers(whole, recipe)
     return whole
 
 
@@ -160,9 +161,9 @@ class _Check:
                     f"{_MODEL}.lora.merge: true too",
                 )
 
-    def sizes(self, whole: Any, recipe: Recipe) -> None:
-        """Refuse sizes on which verl would stop after a batch was rolled out and judged."""
-        unfit = unfit_size(whole)
+    def numbers(self, whole: Any, recipe: Recipe) -> None:
+        """Refuse numbers on which verl would stop after a batch was rolled out and judged."""
+        unfit = unfit_size(whole) or unfit_loss(whole)
         if unfit is None:
             return
         key, problem = unfit

@@ -15,6 +15,7 @@ from zerowait.verl.launch.hydra_syntax import plain_key
 from zerowait.verl.launch.ignored_keys import examine
 from zerowait.verl.launch.overrides import DATASET
 from zerowait.verl.launch.recipe import parse_override
+from zerowait.verl.policy_losses import unfit_loss
 
 _MANAGER: Final = "reward.reward_manager.name"
 _CLASS: Final = "RewardDataset"
@@ -37,7 +38,7 @@ def command_problems(overrides: Sequence[str]) -> list[str]:
         return found
     return [
         *found,
-        *_size_problems(config, given_keys),
+        *_number_problems(config, given_keys),
         *_missing_keys(config, given_keys),
         *_input_problems(config, given_keys),
     ]
@@ -60,10 +61,13 @@ def _refusal(overrides: Sequence[str]) -> str | None:
     return _problem(partial(check_overrides, overrides, given))
 
 
-def _size_problems(config: Any, given_keys: set[str]) -> Iterator[str]:
-    """A size on which verl would stop, among those that the command line gives."""
+def _number_problems(config: Any, given_keys: set[str]) -> Iterator[str]:
+    """Numbers on which verl would stop, where the command line gives them or what needs them."""
     unfit = unfit_size(config)
     if unfit is not None and unfit[0] in given_keys:
+        yield " ".join(unfit)
+    unfit = unfit_loss(config)
+    if unfit is not None:
         yield " ".join(unfit)
 
 
