@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections import Counter
 from contextlib import closing
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +18,7 @@ from zerowait.engine import Engine
 from zerowait.events import FailedAttempt, JudgementSettled, LimitChanged
 from zerowait.hub import JobHub
 from zerowait.record import JUDGEMENTS, RunRecord, open_index, read_rewards
-from zerowait.record.lines import Lines, RotatingFile, parts_of
+from zerowait.record.lines import RotatingFile, encoded_lines, parts_of
 from zerowait.testing import FakeJudge, Garbage, Length, Script, Status
 from zerowait.types import Abstain, Sample, Score
 
@@ -370,27 +369,20 @@ def test_a_judgement_that_no_line_can_hold_costs_no_other_one(run, caplog):
     assert caplog.text.count("an event could not be recorded") == 1
 
 
-@pytest.mark.parametrize("size", [0, 10, 5_000, 300_000, 2_000_000])
-def test_lines_are_what_was_added_however_often_their_memory_is_used_again(size):
+@pytest.mark.parametrize("text", ["", "a", "x" * 300_000, "half \ud800 of a pair"])
+def test_records_are_lines_of_json_whatever_stands_in_one_of_them(text):
     class Row(msgspec.Struct):
         number: int
         text: str
-        more: Any = None
 
-    lines = Lines()
-    for taken in range(3):
-        rows = [Row(taken * 10 + number, "x" * (size + number)) for number in range(4)]
-        for row in rows:
-            lines.add(row)
-        with pytest.raises(ValueError, match="no words"):
-            lines.add(Row(1, "half of it", Unsayable()))
-        kept = lines.take()  # is still held when the next line is added
-        assert bytes(kept).splitlines(keepends=True) == [
-            msgspec.json.encode(row) + b"\n" for row in rows
-        ]
-        lines.add(rows[0])
-        lines.clear()
-    assert bytes(lines.take()) == b""
+    lines = encoded_lines([Row(1, "before"), Row(2, text), Row(3, "after")])
+    assert [msgspec.json.decode(line) for line in lines.splitlines()] == [
+        {"number": 1, "text": "before"},
+        {"number": 2, "text": text.replace("\ud800", "\ufffd")},
+        {"number": 3, "text": "after"},
+    ]
+    assert lines.endswith(b"}\n")
+    assert encoded_lines([]) == b""
 
 
 KILLED = """

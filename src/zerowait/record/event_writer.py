@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
@@ -46,7 +46,7 @@ from zerowait.record.judgements import (
     JudgementLine,
     encoded_body,
 )
-from zerowait.record.lines import Lines, RotatingFile, to_builtin
+from zerowait.record.lines import RotatingFile, encoded_lines, to_builtin
 from zerowait.record.room import Room
 from zerowait.record.texts import HASHED, outcome_without_words, with_picture_files
 
@@ -63,8 +63,8 @@ RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
 """The events that a record keeps."""
 
 _BATCH_S: Final = 0.2
-_LOOK_BYTES: Final = 64 * 2**10
-_WRITE_BYTES: Final = 128 * 2**10
+_BYTES_AT_ONCE: Final = 256 * 2**10
+_SHARE_AT_ONCE: Final = 1 / 16  # of a record's limit, which is looked at before each write
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
 _CLOSE_S: Final = 10.0
@@ -117,8 +117,6 @@ class EventWriter:
         self._lost = 0
         self._told: set[str] = set()
         self._texts = _WrittenTexts(folder, settings, room)
-        self._judgement_lines = Lines()
-        self._event_lines = Lines()
 
     def open(self) -> None:
         """Open the files and start the thread.
@@ -185,30 +183,33 @@ class EventWriter:
             self._events.close()
 
     def _write_queued(self) -> None:
-        room, judgements, events = self._room, self._judgement_lines, self._event_lines
+        room = self._room
+        bytes_at_once = min(_BYTES_AT_ONCE, room.most_bytes * _SHARE_AT_ONCE)
         while self._queue:
+            judgements: list[JudgementLine] = []
+            events: list[EventLine] = []
             # looked up once for several lines: for each it would cost CPU time
             is_full, are_kept = room.is_full, self._texts.are_kept
-            before_bytes = judgements.size_bytes
             taken_bytes = 0
-            while self._queue and taken_bytes < _LOOK_BYTES:
+            while self._queue and taken_bytes < bytes_at_once:
                 event, at, step, size_bytes = self._queue.popleft()
                 taken_bytes += size_bytes
                 try:
                     if not isinstance(event, JudgementSettled):
-                        events.add(_event_line(event, at, step))
+                        events.append(_event_line(event, at, step))
                     elif not is_full:
-                        judgements.add(self._judgement(event, at, are_kept=are_kept))
+                        judgements.append(self._judgement(event, at, are_kept=are_kept))
                 except Exception:  # noqa: BLE001 - one event must not cost the others
-                    self._lost += 1
-                    self._tell("line", "an event could not be recorded", exc_info=True)
+                    self._not_encoded()
             self._queued_bytes -= taken_bytes
-            room.add(judgements.size_bytes - before_bytes)
-            if judgements.size_bytes >= _WRITE_BYTES or not self._queue:
-                self._append(self._judgements, judgements)
-                self._append(self._events, events)
+            room.add(self._append(self._judgements, judgements))
+            self._append(self._events, events)
         room.measure()
         self._tell_of_room()
+
+    def _not_encoded(self) -> None:
+        self._lost += 1
+        self._tell("line", "an event could not be recorded", exc_info=True)
 
     def _judgement(self, event: JudgementSettled, at: float, *, are_kept: bool) -> JudgementLine:
         request, reply = self._texts.of(event, are_kept=are_kept)
@@ -234,26 +235,36 @@ class EventWriter:
             reply=self._texts.written(attempt.reply, are_kept=are_kept),
         )
 
-    def _append(self, file: RotatingFile, added: Lines) -> None:
-        if not added.size_bytes:
-            return
-        lines = added.take()
+    def _append(self, file: RotatingFile, lines: Sequence[msgspec.Struct]) -> int:
+        """Append lines. Returns their size in bytes, written or not."""
+        if not lines:
+            return 0
+        encoded = self._encoded(lines)
         try:
-            file.append(lines)
+            file.append(encoded)
         except OSError as error:
-            self._lost += bytes(lines).count(b"\n")
+            self._lost += encoded.count(b"\n")
             self._texts.forget()  # what these lines brought is written again
             why = f"{error.filename}: {error.strerror}"
             self._tell("disk", f"judgements are not recorded until there is room ({why})")
-            return
+            return len(encoded)
         lost, self._lost = self._lost, 0
         if lost:
             self._append_event("record_lost", lines=lost, why="the disk was full or too slow")
+        return len(encoded)
+
+    def _encoded(self, lines: Sequence[msgspec.Struct]) -> bytes:
+        try:
+            return encoded_lines(lines)
+        except Exception:  # noqa: BLE001 - one line must not cost the others
+            if len(lines) == 1:
+                self._not_encoded()
+                return b""
+            return b"".join(self._encoded([line]) for line in lines)
 
     def _append_event(self, kind: str, **fields: Any) -> None:
         """Append an event about the record itself."""
-        self._event_lines.add(EventLine(at=self._wall(), kind=kind, fields=fields))
-        self._append(self._events, self._event_lines)
+        self._append(self._events, [EventLine(at=self._wall(), kind=kind, fields=fields)])
 
     def _tell_of_room(self) -> None:
         room = self._room

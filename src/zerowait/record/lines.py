@@ -20,9 +20,6 @@ never holds unescaped."""
 _HALF_OF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 PART_BYTES: Final = 256 * 2**20
-_NEWLINE: Final = ord("\n")
-_LINES_BYTES: Final = 256 * 2**10
-_MOST_KEPT_BYTES: Final = 2**20
 DAMAGED_SHOWN: Final = 3
 """How many damaged lines are named; the others are counted."""
 
@@ -50,7 +47,7 @@ class AppendOnlyFile:
         """
         self.append(line + b"\n")
 
-    def append(self, lines: bytes | memoryview) -> int:
+    def append(self, lines: bytes) -> int:
         """Append lines with one write.
 
         Args:
@@ -103,7 +100,7 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def append(self, lines: bytes | memoryview) -> None:
+    def append(self, lines: bytes) -> None:
         """Append lines, each with its newline.
 
         Raises:
@@ -246,48 +243,17 @@ def unreadable(folder: Path, first: DamagedLine) -> DataError:
     return DataError(f"{where}: is damaged, and no other line of the file can be read: {first.why}")
 
 
-class Lines:
-    """Records as lines of JSON, one after the other, in memory that is used again and again.
+def encoded_lines(records: Sequence[msgspec.Struct]) -> bytes:
+    """Records as lines of JSON, each with its newline.
 
-    New memory for each line would take several times as long as encoding it.
+    Halves of surrogate pairs, which no file can hold, become U+FFFD. Judges read them so too, and a
+    replay finds a judgement by what the judge read.
     """
-
-    def __init__(self) -> None:
-        self._line = bytearray()
-        self._all = bytearray(_LINES_BYTES)
-        self.size_bytes = 0
-
-    def add(self, record: msgspec.Struct) -> None:
-        """Add a record.
-
-        Halves of surrogate pairs, which no file can hold, become U+FFFD. Judges read them so too,
-        and a replay finds a judgement by what the judge read.
-        """
-        line = self._line
-        try:
-            _encode_into(record, line)
-        except UnicodeEncodeError:
-            line[:] = _encode(_writable(msgspec.to_builtins(record, enc_hook=to_builtin)))
-        start = self.size_bytes
-        end = start + len(line)
-        lines = self._all
-        if end >= len(lines):
-            lines = self._all = lines.ljust(2 * end)  # a new one: what was taken may be in use
-        lines[start:end] = line
-        lines[end] = _NEWLINE
-        self.size_bytes = end + 1
-
-    def clear(self) -> None:
-        """Forget the lines so far."""
-        self.size_bytes = 0
-
-    def take(self) -> memoryview:
-        """The lines so far; valid until the next `add`, which begins anew."""
-        lines = memoryview(self._all)[: self.size_bytes]
-        self.size_bytes = 0
-        if len(self._all) > _MOST_KEPT_BYTES:
-            self._all = bytearray(_LINES_BYTES)
-        return lines
+    try:
+        return _encoder.encode_lines(records)
+    except UnicodeEncodeError:
+        plain = [msgspec.to_builtins(record, enc_hook=to_builtin) for record in records]
+        return _encoder.encode_lines(_writable(plain))
 
 
 def _writable(value: Any) -> Any:
@@ -310,5 +276,3 @@ def to_builtin(value: Any) -> Any:
 
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=to_builtin)
-_encode: Final = _encoder.encode
-_encode_into: Final = _encoder.encode_into

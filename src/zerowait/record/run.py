@@ -20,7 +20,7 @@ from zerowait.events import Event
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
 from zerowait.record.configuration import keep_configuration
 from zerowait.record.event_writer import EventWriter
-from zerowait.record.lines import AppendOnlyFile, Lines
+from zerowait.record.lines import AppendOnlyFile, encoded_lines
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
 from zerowait.record.room import Room
 from zerowait.record.texts import (
@@ -76,7 +76,6 @@ class Records:
         self._texts = texts
         self._room = room
         self._folder = folder
-        self._lines = Lines()
         self._last_stats = 0.0
         self._split_and_step: tuple[str, int | None] | None = None
 
@@ -97,14 +96,10 @@ class Records:
         texts = self._texts
         if self._room is not None and not self._room.keeps_texts and texts == "keep":
             texts = "drop"
-        lines = self._lines
-        lines.clear()
-        for record in records:
-            lines.add(self._allowed(record, texts))
-        size_bytes = lines.size_bytes
-        self._rewards.append(lines.take())
+        lines = encoded_lines([self._allowed(record, texts) for record in records])
+        self._rewards.append(lines)
         if self._room is not None:
-            self._room.add(size_bytes)
+            self._room.add(len(lines))
 
     def _allowed(
         self, record: RewardRecord, texts: Literal["keep", "hash", "drop"]
@@ -176,9 +171,7 @@ class Records:
         if self._texts != "keep":
             counted["reasons"] = reasons_without_words(counted.get("reasons", {}))
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
-        self._lines.clear()
-        self._lines.add(row)
-        self._stats.append(self._lines.take())
+        self._stats.append(encoded_lines([row]))
         return True
 
     def close(self) -> None:
