@@ -54,7 +54,9 @@ def lost(policy="neutral", kind="timeout"):
     return Reward(None, {"answer": Abstain(kind)}, {}, policy, f"answer: {kind}: too slow")
 
 
-def configuration(estimator="grpo", *, n=4, std=True, kl=False, correction=None, gamma=1.0):
+def configuration(
+    estimator="grpo", *, n=4, std=True, kl=False, correction=None, gamma=1.0, log_probs=True
+):
     algorithm = {
         "adv_estimator": estimator,
         "gamma": gamma,
@@ -65,7 +67,8 @@ def configuration(estimator="grpo", *, n=4, std=True, kl=False, correction=None,
         "kl_ctrl": {"type": "fixed", "kl_coef": 0.1},
         "rollout_correction": correction,
     }
-    return OmegaConf.create({"algorithm": algorithm, "actor_rollout_ref": {"rollout": {"n": n}}})
+    rollout = {"n": n, "calculate_log_probs": log_probs}
+    return OmegaConf.create({"algorithm": algorithm, "actor_rollout_ref": {"rollout": rollout}})
 
 
 class Step:
@@ -186,6 +189,15 @@ def test_a_step_in_which_all_abstained_pushes_nothing(queue, estimator):
     compute(step)
     assert step.advantages() == [0.0] * 6
     assert all(row.isfinite().all() for row in step.field("returns").values())
+
+
+@pytest.mark.parametrize("log_probs", [True, False])
+def test_a_step_without_a_value_has_the_fields_of_any_other(queue, log_probs):
+    """Groups sent ahead of others become one batch with them."""
+    config = configuration(correction={"rollout_is": "token"}, log_probs=log_probs)
+    step = Step(queue, [[lost()] * 2], config)
+    compute(step)
+    assert [row is not None for row in step.field("rollout_is_weights").values()] == [log_probs] * 2
 
 
 @pytest.mark.parametrize("estimator", COMPARING)

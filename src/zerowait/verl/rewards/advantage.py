@@ -82,16 +82,18 @@ def advantages(
     )
 
 
-def optional_fields(algorithm: Any) -> list[str]:
+def optional_fields(config: Any) -> list[str]:
     """The fields that verl may write beside advantages and returns.
 
     Args:
-        algorithm: the section ``algorithm`` of verl's configuration.
+        config: verl's whole configuration.
     """
+    algorithm, rollout = config.algorithm, config.actor_rollout_ref.rollout
     fields = ["token_level_rewards"] if algorithm.use_kl_in_reward else []
     correction = algorithm.get("rollout_correction", None)
     if correction and not correction.get("bypass_mode", False) and correction.get("rollout_is"):
-        fields.append("rollout_is_weights")
+        # verl corrects nothing where the rollout tells no probabilities
+        fields += ["rollout_is_weights"] if rollout.calculate_log_probs else []
     return fields
 
 

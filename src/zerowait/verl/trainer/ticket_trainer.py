@@ -197,7 +197,7 @@ class TicketTrainer(PPOTrainer):
             batch,
             treatments,
             lambda some: compute(some, metrics),
-            optional=optional_fields(self.config.algorithm),
+            optional=optional_fields(self.config),
             whitened=whitens(estimator),
             paired=needs_two_responses(estimator),
         )
