@@ -204,24 +204,6 @@ def test_a_lone_request_waits_for_its_endpoints_when_all_fail(what, hosts, attem
     assert told[-1] is EndpointReturned
 
 
-@pytest.mark.parametrize("what", [RESET, *(status(code) for code in (500, 504))], ids=str)
-def test_an_outage_that_begins_right_after_an_answer_costs_a_lone_request_nothing(what):
-    """A judge that answers in milliseconds: that answer is no proof for what comes after it."""
-    server = Server(lambda number, nth, now_s: what if 1.005 < now_s < 60 else GOOD)
-    server.latency_s = 0.005
-    client = asker(server, hedge="off")
-
-    async def main():
-        await asyncio.sleep(1)
-        await client.ask(body(1))
-        await asyncio.sleep(0.001)
-        return await client.ask(body(2))
-
-    outcome, elapsed_s = virtually(main())
-    assert isinstance(outcome, JudgeReply)
-    assert 60 <= elapsed_s <= 75
-
-
 @pytest.mark.parametrize("attempts", [2, 3, 6, 20])
 def test_a_lone_request_that_fails_for_its_own_sake_ejects_nobody(attempts):
     """One health check shows that its endpoint is well, and its failures are counted."""

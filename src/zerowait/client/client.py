@@ -346,7 +346,7 @@ class JudgeClient:
                 endpoint.state.circuit.changed()
         if result.completion is None:
             self._failures.after_health_check(result.reply, endpoint, sent_s)
-        elif breaker.succeeded(clock(), others=slot.others, is_check=True):
+        elif breaker.succeeded(clock(), others=slot.others):
             # also where requests failed that were sent later
             self._failures.close_circuit(endpoint, probed=True)
 

@@ -112,9 +112,9 @@ class FailureHandler:
         request.retry(
             0.0 if rests else wait_s, rejected=is_overload(failed), counted=decision.counted
         )
-        breaker, is_crowd = request.endpoint.state.breaker, is_overload(failed) and request.others
-        if may_be_outage(failed) and not is_crowd and breaker.has_answered:
-            request.doubt(attempts=self._traffic.attempts, alone=breaker.in_flight == 0)
+        is_crowd = is_overload(failed) and request.others > 0
+        if may_be_outage(failed) and not is_crowd and request.endpoint.state.breaker.has_answered:
+            request.doubt(attempts=self._traffic.attempts)
         if other is not None:
             request.move(other)
         return None

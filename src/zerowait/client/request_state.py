@@ -77,7 +77,6 @@ class RequestState:
         suspected_by: the circuit breaker that watches whether other requests are answered.
         doubtful_s: when the attempt was sent whose failure may be its endpoint's, so that a health
             check goes first; -inf for none.
-        was_checked: whether a health check found its endpoint well after it had failed.
     """
 
     endpoint: PooledEndpoint
@@ -103,7 +102,6 @@ class RequestState:
     was_passed: bool = False
     suspected_by: Breaker | None = None
     doubtful_s: float = -math.inf
-    was_checked: bool = False
 
     def __post_init__(self) -> None:
         self.endpoint.state.load.add(1)
@@ -226,18 +224,14 @@ class RequestState:
         self.attempt += 1
         self.free += not counted
 
-    def doubt(self, *, attempts: int, alone: bool) -> None:
+    def doubt(self, *, attempts: int) -> None:
         """It failed as at an endpoint that is down, and no other request shows that it is up.
 
         After three such failures a health check has to. A single request does not open the circuit
         breaker, and would use up its `attempts` in an outage.
-
-        Args:
-            attempts: as many as it has.
-            alone: no other request is in flight: those that were answered may be of before.
         """
-        is_known = self.was_checked or (self.own_failures > 0 and not alone)
-        if not is_known and self.attempt - 1 - self.free >= min(TRIPS_AT, attempts - 1):
+        counted = self.attempt - 1 - self.free
+        if self.own_failures == 0 and counted >= min(TRIPS_AT, attempts - 1):
             self.doubtful_s = self.sent_s
 
     def checked(self, *, was_open: bool) -> None:
@@ -246,7 +240,7 @@ class RequestState:
         Args:
             was_open: the circuit breaker was open until now: an outage may explain them.
         """
-        self.doubtful_s, self.was_checked = -math.inf, not was_open
+        self.doubtful_s = -math.inf
         self.own_failures += not was_open
 
     def _forget(self) -> None:

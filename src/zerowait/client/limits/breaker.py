@@ -27,12 +27,11 @@ class BreakerRequest(Protocol):
     """A request that failed; `own_failures` of its failures were followed by others' answers.
 
     `was_passed` says that one that was sent after it was answered while it was rejected, perhaps
-    because fewer were in flight by then. `was_checked` says that a health check was.
+    because fewer were in flight by then.
     """
 
     own_failures: int
     was_passed: bool
-    was_checked: bool
 
 
 class Breaker:
@@ -58,7 +57,6 @@ class Breaker:
     def __init__(self, *, jitter: Random | None = None) -> None:
         self._jitter = jitter or Random()
         self._answered_sent_s = -math.inf  # when the latest that was answered was sent
-        self._answered_check = False  # whether that was a health check
         # By request: when it was sent, and beside how many others
         self._suspects: dict[BreakerRequest, tuple[float, int]] = {}
         self.is_open = False
@@ -141,7 +139,6 @@ class Breaker:
         since_s = sent_s - _TOGETHER_S
         if others is None and self._answered_sent_s >= since_s:
             request.own_failures += 1
-            request.was_checked = request.was_checked or self._answered_check
             return
         self._suspects[request] = since_s, 0 if others is None else others + _STILL_PENDING
 
@@ -156,7 +153,6 @@ class Breaker:
         others: int = 0,
         body: bytes = b"",
         latency_s: float = math.inf,
-        is_check: bool = False,
     ) -> bool:
         """A request was answered. Returns whether the breaker was open.
 
@@ -165,13 +161,12 @@ class Breaker:
             others: requests that were on the wire then.
             body: what was sent, to be repeated as a health check.
             latency_s: how long the answer took; the quickest one is repeated, which is cheapest.
-            is_check: it was a health check.
         """
         self.has_answered = True
         if latency_s < self._quickest_s:
             self.answered_body, self._quickest_s = body, latency_s
-        if self._answered_sent_s <= sent_s < math.inf:
-            self._answered_sent_s, self._answered_check = sent_s, is_check
+        if sent_s < math.inf:
+            self._answered_sent_s = max(self._answered_sent_s, sent_s)
         if self._is_down and self.is_open:
             self._suspects.clear()  # the outage, which is over, explains their failures
         elif self._suspects:
@@ -180,7 +175,6 @@ class Breaker:
                 if since_s <= sent_s and beside <= others:
                     del self._suspects[request]
                     request.own_failures += 1
-                    request.was_checked = request.was_checked or is_check
         return self.close()
 
     def close(self) -> bool:
