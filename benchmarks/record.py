@@ -137,13 +137,13 @@ def cpu_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
 def parts_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
     """CPU per judgement of the parts of recording, and their share of the rest of the same turn."""
     with (
-        thread_clock("__call__") as lines,
+        thread_clock("__call__") as queued,
         thread_clock("rewards") as written,
         open_rewards(url, "on") as rewards,
     ):
-        turns = [parts_of(rewards, count, number, lines, written) for number in range(rounds + 1)]
+        turns = [parts_of(rewards, count, number, queued, written) for number in range(rounds + 1)]
     parts = {
-        "judgements and events are made lines": [turn[0] for turn in turns[1:]],
+        "judgements and events are queued": [turn[0] for turn in turns[1:]],
         "rewards are written before they are returned, with counters": [t[1] for t in turns[1:]],
         "the thread that writes judgements and events": [turn[2] for turn in turns[1:]],
         "all": [sum(turn[:3]) for turn in turns[1:]],
@@ -157,10 +157,10 @@ def parts_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
 
 
 def parts_of(
-    rewards: Rewards, count: int, number: int, lines: list[float], written: list[float]
+    rewards: Rewards, count: int, number: int, queued: list[float], written: list[float]
 ) -> tuple[float, float, float, float]:
-    """CPU microseconds per judgement: lines, rewards, thread, and everything else."""
-    lines.clear()
+    """CPU microseconds per judgement: queueing, rewards, thread, and everything else."""
+    queued.clear()
     written.clear()
     [thread] = [each for each in threading.enumerate() if each.name == "zerowait-record"]
     clock = time.pthread_getcpuclockid(thread.ident or 0)
@@ -168,12 +168,12 @@ def parts_of(
     all_us = cpu_us(rewards, count, number)
     thread_us = (time.clock_gettime(clock) - before_s) / count * 1e6
     of_clock = statistics.median(clock_s() for _ in range(1001))
-    lines_us, rewards_us = (
-        (sum(taken) - of_clock * len(taken)) / count * 1e6 for taken in (lines, written)
+    queued_us, rewards_us = (
+        (sum(taken) - of_clock * len(taken)) / count * 1e6 for taken in (queued, written)
     )
-    clocks_us = 2 * of_clock * (len(lines) + len(written)) / count * 1e6
-    rest_us = all_us - clocks_us - lines_us - rewards_us - thread_us
-    return lines_us, rewards_us, thread_us, rest_us
+    clocks_us = 2 * of_clock * (len(queued) + len(written)) / count * 1e6
+    rest_us = all_us - clocks_us - queued_us - rewards_us - thread_us
+    return queued_us, rewards_us, thread_us, rest_us
 
 
 @contextmanager
