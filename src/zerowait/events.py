@@ -203,31 +203,33 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
         failed: the attempts that brought no answer, where a record is kept.
     """
 
+    # a record's line begins with these, in this order: `zerowait.record.judgements.JudgementLine`
     judge: str
     key: str
-    outcome: Outcome
     source: Literal["asked", "cache", "joined", "refused"]
+    outcome: Outcome
+    component: str = ""
+    uids: tuple[str, ...] = ()
+    question: int | None = None
+    vote: int = 0
     attempts: int = 0
+    hedges: int = 0
+    status: int = 0
+    endpoint: str = ""
+    model: str = ""
+    form: str = ""
     latency_s: float = 0.0
     queue_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float = 0.0
-    model: str = ""
-    component: str = ""
-    cut_chars: int = 0
-    pictures: int = 0
-    hedges: int = 0
-    endpoint: str = ""
-    elapsed_s: float = 0.0
-    status: int = 0
-    form: str = ""
-    question: int | None = None
-    vote: int = 0
-    uids: tuple[str, ...] = ()
+    # what a line has otherwise, or not at all
     request: bytes = b""
     reply: bytes = b""
     failed: tuple[FailedAttempt, ...] = ()
+    cut_chars: int = 0
+    pictures: int = 0
+    elapsed_s: float = 0.0
 
     def __repr__(self) -> str:  # bodies are long
         shown = ("judge", "key", "outcome", "source", "attempts", "component", "model", "endpoint")

@@ -18,6 +18,7 @@ from zerowait.engine import Engine
 from zerowait.events import FailedAttempt, JudgementSettled, LimitChanged
 from zerowait.hub import JobHub
 from zerowait.record import JUDGEMENTS, RunRecord, open_index, read_rewards
+from zerowait.record.judgements import JudgementLine, encoded_body
 from zerowait.record.lines import RotatingFile, encoded_lines, parts_of
 from zerowait.testing import FakeJudge, Garbage, Length, Script, Status
 from zerowait.types import Abstain, Sample, Score
@@ -54,6 +55,33 @@ def table(index, query, *given):
 @pytest.fixture
 def run(tmp_path):
     return tmp_path / "run"
+
+
+def test_a_line_begins_with_the_fields_of_its_event_in_the_same_order():
+    # the writer copies them by their position
+    shared = JudgementSettled.__struct_fields__[
+        : JudgementSettled.__struct_fields__.index("request")
+    ]
+    assert JudgementLine.__struct_fields__[1 : 1 + len(shared)] == shared
+    assert JudgementLine.__struct_fields__[1 + len(shared) :] == (
+        *("request", "reply", "replied", "failed"),
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"oh no", b"{", b"{}x", b'{"a": 1}', b' {"a": 1}', b'{"a": 1} ', b'{"a":\n1}'),
+        *(b'{"a":\r1}', b'{"a": "\xc3\xa9"}', b'{"a": "\xff"}', b'{"a": "\n"}', b"[1]", b"1"),
+        b"{" * 5000,
+    ],
+)
+def test_any_body_is_one_line_of_json_that_gives_the_body_back(body):
+    written = bytes(encoded_body(body))
+    assert not {b"\n", b"\r"} & {bytes([each]) for each in written}
+    read = json.loads(written)
+    text = body.decode("utf-8", "replace")
+    assert read == (json.loads(text) if written.startswith(b"{") else text)
 
 
 def test_a_judgement_names_its_sample_and_has_request_and_raw_reply(tmp_path, run):

@@ -9,9 +9,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 import msgspec
 
@@ -74,10 +74,9 @@ _MOST_REPLY_BYTES: Final = 2**20
 _log = logging.getLogger(__name__)
 
 _line: Final[Callable[..., JudgementLine]] = JudgementLine
-_of_event: Final[Callable[[JudgementSettled], tuple[Any, ...]]] = attrgetter(
-    *JudgementLine.__struct_fields__[1 : JudgementLine.__struct_fields__.index("request")]
-)
-"""What a line has as its event has it: all between `at` and the bodies, in the line's order."""
+_fields: Final[Callable[[JudgementSettled], tuple[Any, ...]]] = msgspec.structs.astuple
+_SHARED: Final = JudgementSettled.__struct_fields__.index("request")
+"""How many fields a line has, after `at`, as its event has them and in the same order."""
 
 _Queued: TypeAlias = tuple[Event, float, int | None, int]
 """An event, when it came, the training step at that time, and its size in bytes."""
@@ -106,11 +105,13 @@ class EventWriter:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
-        self._settings = settings
+        self._has_judgements = settings.has_judgements
         self._room = room
         self._wall = wall
         self._queue: deque[_Queued] = deque()
+        # two counters, because each thread adds to its own
         self._queued_bytes = 0
+        self._taken_bytes = 0
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -143,17 +144,18 @@ class EventWriter:
         """
         size_bytes = _EVENT_BYTES
         if isinstance(event, JudgementSettled):
-            if not self._settings.has_judgements:
+            if not self._has_judgements:
                 return
             size_bytes += len(event.request) + len(event.reply)
-            for each in event.failed:
-                size_bytes += len(each.reply)
-        if self._queued_bytes > _MOST_QUEUED_BYTES:
+            if event.failed:
+                size_bytes += sum(len(each.reply) for each in event.failed)
+        if self._queued_bytes - self._taken_bytes > _MOST_QUEUED_BYTES:
             self._lost += 1
             return
         self._queued_bytes += size_bytes
-        self._queue.append((event, self._wall(), step, size_bytes))
-        if not self._wake.is_set():
+        queue = self._queue
+        queue.append((event, self._wall(), step, size_bytes))
+        if len(queue) == 1:  # the thread goes on until the queue is empty
             self._wake.set()
 
     def close(self) -> None:
@@ -201,7 +203,7 @@ class EventWriter:
                         judgements.append(self._judgement(event, at, are_kept=are_kept))
                 except Exception:  # noqa: BLE001 - one event must not cost the others
                     self._not_encoded()
-            self._queued_bytes -= taken_bytes
+            self._taken_bytes += taken_bytes
             room.add(self._append(self._judgements, judgements))
             self._append(self._events, events)
         room.measure()
@@ -214,7 +216,7 @@ class EventWriter:
     def _judgement(self, event: JudgementSettled, at: float, *, are_kept: bool) -> JudgementLine:
         request, reply = self._texts.of(event, are_kept=are_kept)
         if are_kept and not event.failed:
-            return _line(at, *_of_event(event), request, reply, bool(event.reply))
+            return _line(at, *_fields(event)[:_SHARED], request, reply, bool(event.reply))
         if not are_kept:
             outcome = outcome_without_words(event.outcome)
             event = msgspec.structs.replace(event, outcome=outcome)
@@ -222,7 +224,7 @@ class EventWriter:
         if event.source == "asked":
             # those who joined the call waited for the same attempts
             failed = [self._failed(each, are_kept=are_kept) for each in event.failed]
-        return _line(at, *_of_event(event), request, reply, bool(event.reply), failed)
+        return _line(at, *_fields(event)[:_SHARED], request, reply, bool(event.reply), failed)
 
     def _failed(self, attempt: FailedAttempt, *, are_kept: bool) -> FailedLine:
         return FailedLine(
@@ -308,7 +310,7 @@ class _WrittenTexts:
         self._folder = folder
         self._settings = settings
         self._room = room
-        self._replies: dict[str, int] = {}  # by key: a hash of the last one
+        self._replies: dict[str, int] = {}  # by key: a checksum of the last one
 
     @property
     def are_kept(self) -> bool:
@@ -323,7 +325,7 @@ class _WrittenTexts:
             are_kept: whether texts are written as they are.
         """
         key, request, reply = event.key, event.request, event.reply
-        number = hash(reply) if reply else 0  # bytes keep theirs
+        number = crc32(reply)  # 0 without a reply
         before = self._replies.get(key)
         if before is None:
             if not request:  # written in an earlier process, or so long ago
@@ -332,13 +334,12 @@ class _WrittenTexts:
                 self._replies.clear()
             self._replies[key] = number
             # a comparison, which has no question, does not count its members' pictures
-            without_pictures = not event.pictures and event.question is not None
-            if not (are_kept and without_pictures):
-                return (
-                    self._request(request, are_kept=are_kept),
-                    self.written(reply, are_kept=are_kept),
-                )
-            return msgspec.Raw(request), self.written(reply, are_kept=are_kept)
+            if are_kept and not event.pictures and event.question is not None:
+                return msgspec.Raw(request), self.written(reply, are_kept=are_kept)
+            return (
+                self._request(request, are_kept=are_kept),
+                self.written(reply, are_kept=are_kept),
+            )
         if number in (0, before):
             return UNSET, UNSET
         self._replies[key] = number

@@ -138,15 +138,16 @@ def encoded_body(body: bytes) -> msgspec.Raw:
     >>> bytes(encoded_body(b'{"a": 1}')), bytes(encoded_body(b"oh no"))
     (b'{"a": 1}', b'"oh no"')
     """
-    if body.startswith(b"{") and b"\n" not in body and b"\r" not in body:
+    # numbers, because a search for one is four times faster than for bytes
+    if body and body[0] == _BRACE and _NEWLINE not in body and _RETURN not in body:
         try:
-            _check_json(body)
+            checked = _checked_json(body)
             if not body.isascii():
                 body.decode()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
         else:
-            return msgspec.Raw(body)
+            return checked
     return msgspec.Raw(msgspec.json.encode(body.decode("utf-8", "replace")))
 
 
@@ -158,5 +159,6 @@ def body_text(written: msgspec.Raw) -> str | None:
     return str(_decode_text(body)) if body.startswith(b'"') else body.decode()
 
 
-_check_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_BRACE, _NEWLINE, _RETURN = b"{\n\r"
+_checked_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_text: Final = msgspec.json.Decoder(str).decode

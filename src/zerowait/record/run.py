@@ -96,7 +96,9 @@ class Records:
         texts = self._texts
         if self._room is not None and not self._room.keeps_texts and texts == "keep":
             texts = "drop"
-        lines = encoded_lines([self._allowed(record, texts) for record in records])
+        if texts != "keep" or not all(isinstance(r.sample.prompt, str) for r in records):
+            records = [self._allowed(record, texts) for record in records]
+        lines = encoded_lines(records)
         self._rewards.append(lines)
         if self._room is not None:
             self._room.add(len(lines))
