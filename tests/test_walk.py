@@ -1,4 +1,4 @@
-"""How far one sample walks through the code: the counts may only fall (STYLE.md, rule 15)."""
+"""How far one sample walks through the code: the counts may only fall."""
 
 import asyncio
 import sys

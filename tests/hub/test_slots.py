@@ -51,6 +51,37 @@ def test_more_shards_than_slots_are_refused():
         fair_shares(3, [0] * 4)
 
 
+def load(slots, held, demand=100):
+    return ShardLoad(slots=slots, held=held, demand=demand)
+
+
+def test_slots_are_not_given_away_before_the_shard_that_has_them_returns_them():
+    shares = SlotShares(20, 2)
+    shares.update(0, load(slots=19, held=0))
+    shares.update(1, load(slots=1, held=0))
+    assert shares.reductions() == {0: 10}
+    assert shares.increases() == {}
+    shares.update(0, load(slots=10, held=0))
+    assert shares.increases() == {1: 10}
+
+
+def test_slots_that_were_returned_are_not_given_away_while_requests_still_hold_them():
+    shares = SlotShares(20, 2)
+    shares.update(0, load(slots=10, held=19))
+    shares.update(1, load(slots=1, held=1))
+    assert shares.increases() == {}
+    shares.update(0, load(slots=10, held=14))
+    assert shares.increases() == {1: 6}
+
+
+def test_two_shards_are_not_given_the_same_free_slots():
+    shares = SlotShares(20, 3)
+    for index, slots in enumerate((9, 1, 1)):
+        shares.update(index, load(slots=slots, held=slots))
+    assert shares.increases() == {1: 7, 2: 4}
+    assert shares.increases() == {}
+
+
 class Traffic(RuleBasedStateMachine):
     """Shards that start and end requests at any moment, also within a round, and die."""
 
@@ -228,3 +259,4 @@ def test_rows_that_shards_have_gathered_are_checked_once():
         [StepRow(n, HealthRow(1.0)) for n in range(3)],
         [],
     ]
+    assert len(checked) == 10  # one a second, once every shard has answered
