@@ -61,7 +61,7 @@ ROOMS = {
     },
     "scorers": {"math": {"answers", "boxed", "thinking"}, "code": {"thinking"}},
     "engine": {
-        "judging": {"partition", "together"},
+        "judging": {"partition", "concurrent_tasks"},
         "groups": {"judging", "plan"},
         "pool": set(),
         "sandbox": set(),

@@ -1,7 +1,7 @@
 """Failure attribution: classify an error reply by cause, failure kind and whether to retry.
 
-`attributed` classifies a reply that is no answer, and `ending_of` says how an answer ended. Both
-look into a table. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
+`attributed` classifies a reply that is no answer, and `ending_of` says how an answer ended. Each
+has its table. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
 or was stopped by a filter; every other word is the provider's failure, known or not. `RULES` says
 what an error means: its kind, who caused it, and whether it is worth another attempt; the first
 rule that fits counts. An error is what the server says in its status, or in the body of a 200.

@@ -24,9 +24,9 @@ from zerowait.client import Secret
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Rewards, settle_groups
 from zerowait.engine import open as open_rewards
+from zerowait.engine.concurrent_tasks import first_of, side_by_side
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.portal import Submitted
-from zerowait.engine.together import first_of, side_by_side
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.http import RemoteRewards, connect
 from zerowait.hub.http.shared import SharedService

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from zerowait.engine import JudgementCounts, StepRow
+from zerowait.engine import JudgementCounts, Stats, StepRow
 from zerowait.engine.monitor.health import HealthRow
 from zerowait.hub.slots import (
     MIN_SLOTS,
@@ -168,7 +168,7 @@ class Fake:
     def __init__(self, demand=0):
         self.slots, self.demand = MIN_SLOTS, demand
         self.dead = self.deaf = False
-        self.rows = []
+        self.rows, self.settled = [], 0
         self.judgements, self.others = JudgementCounts(), None
 
     async def current_load(self, others=None):
@@ -185,6 +185,7 @@ class Fake:
             demand=self.demand,
             rows=rows,
             judgements=self.judgements,
+            stats=Stats(settled=self.settled),
         )
 
     async def set_slots(self, slots):
@@ -242,6 +243,16 @@ def test_each_shard_hears_how_many_judgements_failed_at_the_others():
         (14, True),
         (12, False),
     ]
+
+
+def test_the_statistics_of_all_shards_but_the_first_are_gathered_also_of_one_that_fell_silent():
+    shards, balancer = [Fake(), Fake(), Fake()], SlotBalancer(32, 3)
+    for shard, settled in zip(shards, (5, 7, 9), strict=True):
+        shard.settled = settled
+    rounds(balancer, shards)
+    shards[1].settled, shards[2].deaf = 8, True
+    rounds(balancer, shards)
+    assert [stats.settled for stats in balancer.other_shards()] == [8, 9]
 
 
 def test_rows_that_shards_have_gathered_are_checked_once():

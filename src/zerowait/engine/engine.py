@@ -29,10 +29,11 @@ from zerowait.config.sandbox import RemoteSandboxSettings
 from zerowait.engine.budget import Budgets, open_budgets
 from zerowait.engine.combine import ExtraNumbers, combine, settle_groups
 from zerowait.engine.components import ComponentRunner, Deadline
+from zerowait.engine.concurrent_tasks import first_of, run_all
 from zerowait.engine.credentials import credentials, sandbox_keys
 from zerowait.engine.groups.comparer import GroupComparer
 from zerowait.engine.groups.comparison_runner import ComparisonRunner
-from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, PromptGroups
+from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, PromptGroups, group_by_group
 from zerowait.engine.groups.shapes import Shapes, Tokenizer
 from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
 from zerowait.engine.judging.anchors import AnchorWatch
@@ -58,7 +59,6 @@ from zerowait.engine.serving.servers import (
     ServedTransport,
     needs_servers,
 )
-from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.engine.turns import with_turns
 from zerowait.errors import ClosedError, PortalMisuseError
 from zerowait.events import (

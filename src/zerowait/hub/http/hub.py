@@ -15,7 +15,7 @@ from zerowait.client.scrubber import Scrubber
 from zerowait.config.checks import seconds
 from zerowait.config.urls import secrets_in_url, shown_url
 from zerowait.engine import Stats
-from zerowait.engine.together import first_of
+from zerowait.engine.concurrent_tasks import first_of
 from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
 from zerowait.hub.http import wire
 from zerowait.hub.rpc import HEARTBEAT_S, PendingCalls

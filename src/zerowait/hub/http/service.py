@@ -32,8 +32,8 @@ import msgspec
 from aiohttp import web
 
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.engine.monitor import prometheus
-from zerowait.engine.together import side_by_side
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError, ZerowaitError
 from zerowait.hub.http import openapi, wire
 from zerowait.hub.http.openapi import NDJSON
