@@ -269,6 +269,26 @@ def test_an_outage_that_is_over_explains_the_failures_in_it(failures, is_down, o
     assert request.own_failures == own_failures
 
 
+@pytest.mark.parametrize(
+    ("firmly", "in_flight", "opened"),
+    [
+        (False, 0, [False, False, True]),
+        (True, 0, [True]),
+        (False, 2, [False, False, False, False]),
+        (True, 2, [False, False, True]),
+    ],
+)
+def test_rejections_beside_others_open_it_only_where_three_in_a_row_name_a_long_wait(
+    firmly, in_flight, opened
+):
+    breaker = Breaker()
+    for _ in range(in_flight):
+        breaker.request_sent(0.0)
+    wait_s = 30.0 if firmly else 0.0
+    found = [breaker.rejected(0.0, GONE, retry_after_s=wait_s, firmly=firmly) for _ in opened]
+    assert found == opened
+
+
 def test_a_retry_after_is_kept_also_from_one_that_was_under_way_when_the_breaker_opened():
     breaker = Breaker()
     opened = [breaker.failed(0.0, GONE) for _ in range(3)]
