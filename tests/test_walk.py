@@ -18,7 +18,7 @@ MOST_FUNCTIONS_OF_A_JUDGEMENT = 142
 # Due now and then, whichever sample comes, and with each one where the machine is slow
 TIMERS = {
     ("client/limits/adaptive.py", "Window.restart"),
-    ("engine/engine.py", "Engine._look"),
+    ("engine/engine.py", "Engine._on_lag_probe"),
     ("engine/monitor/loop_lag.py", "LoopLagMonitor._probe"),
     ("engine/monitor/loop_lag.py", "LoopLagMonitor._probe.<locals>.<genexpr>"),
     ("engine/monitor/loop_lag.py", "_outwards"),

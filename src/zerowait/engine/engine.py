@@ -165,7 +165,7 @@ class Engine:
         )
         self._latencies: LatencyFile | None = None
         self._latencies_due_s = 0.0
-        self._lag = LoopLagMonitor(self._tell, on_probe=self._look)
+        self._lag = LoopLagMonitor(self._tell, on_probe=self._on_lag_probe)
         self._anchors = AnchorWatch(
             self.plan.anchors, self.endpoint_states, self._tell, stands_for=self._shard.of
         )
@@ -274,7 +274,7 @@ class Engine:
         if self._latencies is not None and (known := self.endpoint_states.latencies_s()):
             self._latencies.save(known)
 
-    def _look(self) -> None:
+    def _on_lag_probe(self) -> None:
         """Runs with each probe of the loop's lag: check for a stall, and save latencies."""
         self._watchdog.check()
         if self._latencies is not None and time.monotonic() >= self._latencies_due_s:
@@ -293,7 +293,7 @@ class Engine:
         """Close everything the engine owns. Idempotent.
 
         Args:
-            drain_s: how long requests that were already sent may still bring their answer into
+            drain_s: seconds in which requests already sent may still bring their answer into
                 the cache; what was not sent yet is given up at once.
         """
         stack = self._open
