@@ -237,6 +237,17 @@ def test_what_is_no_failure_of_the_judge_does_not_count():
         check.check(0.0)
 
 
+def test_a_judge_that_cannot_give_token_probabilities_ends_the_run_at_once_and_is_named():
+    check = GiveUpCheck(100)
+    check(settled(Abstain("http_error", "status 400: logprobs are not supported")))
+    with pytest.raises(JudgementError, match=r"judge .*logprobs are not supported.*give_up_after"):
+        check.check(0.0)
+    working = GiveUpCheck(100)
+    working(settled(Score(1.0)))
+    working(settled(Abstain("http_error", "status 400: logprobs are not supported")))
+    working.check(0.0)
+
+
 def test_a_service_that_is_asked_later_tries_again():
     check = GiveUpCheck(1)
     check(settled(Abstain("unreachable", "?")))
