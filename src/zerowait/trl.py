@@ -221,6 +221,8 @@ class TrlReward:
                 TRL wants of it (``prompt_ids``, ``completion_ids``, ``logprobs``, and further
                 columns) as soon as it ends.
 
+        The function raises a DataError where `generate` leaves out a row.
+
         >>> def generate(prompts, trainer):
         ...     for row, prompt in enumerate(prompts):
         ...         yield row, {"prompt_ids": [1], "completion_ids": [2], "logprobs": [-0.1]}

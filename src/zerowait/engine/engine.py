@@ -295,6 +295,10 @@ class Engine:
         Args:
             drain_s: seconds in which requests already sent may still bring their answer into
                 the cache; what was not sent yet is given up at once.
+
+        Raises:
+            PortalMisuseError: it was opened on another loop.
+            ClosedError: the loop it was opened on has ended, and nothing could be drained.
         """
         stack = self._open
         if stack is None:

@@ -177,7 +177,8 @@ class HttpHub:
         """A frozen snapshot of the whole job; counters begin at 0 with each start of the service.
 
         Raises:
-            HubLostError: the service does not answer now.
+            HubLostError: the service does not answer within 60 s.
+            ClosedError: the handle is not open.
         """
         import aiohttp
 
