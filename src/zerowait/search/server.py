@@ -161,7 +161,10 @@ async def serving_index(
         try:
             await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+            raise ConfigError(
+                f"cannot listen on {host} port {port}: {error.strerror}; name another port "
+                "(--port), or 0 for a free one"
+            ) from None
         bound = runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{bound}{_PATH}"

@@ -489,7 +489,8 @@ async def serving(
                 await site.start()
             except OSError as error:
                 raise ConfigError(
-                    f"cannot listen on {settings.host} port {settings.port}: {error.strerror}"
+                    f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
+                    "name another port (--port), or 0 for a free one"
                 ) from None
             port = runner.addresses[0][1]
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
