@@ -1,7 +1,7 @@
 r"""Answers in mathematical notation: sets, intervals, matrices, equations, and their parts.
 
-`read_answer` reads the forms that are no expression (a time of day, a date, words), then matrices
-and systems, and what is left with `_AnswerParser`. The whole text becomes an answer or none:
+`read_answer` reads the forms that are no expression (a time of day, a numeral with its base, a
+date), then matrices and systems, and what is left with `_AnswerParser`. The whole text becomes an answer or none:
 nothing is skipped. `zerowait.scorers.math.comparison.same` compares two answers.
 """
 
@@ -339,7 +339,7 @@ def _date(spelling: str) -> WordsAnswer | None:
         return WordsAnswer("date {}-{}-{}".format(*map(int, iso.groups())))
     if (slash := _SLASH_DATE.fullmatch(spelling)) is not None:
         return WordsAnswer("date {}/{}/{}".format(*map(int, slash.groups())))
-    bare = spelling.replace("\ue000", "").replace("\ue001", "")
+    bare = spelling.translate(_UNMARKED)
     named = _NAMED_DATE.fullmatch(bare.strip()) if any(char.isdigit() for char in bare) else None
     if named is None or (named["day"] and named["after"]):
         return None
