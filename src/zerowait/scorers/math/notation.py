@@ -1,8 +1,8 @@
 r"""Answers in mathematical notation: sets, intervals, matrices, equations, and their parts.
 
 `read_answer` reads the forms that are no expression (a time of day, a numeral with its base, a
-date), then matrices and systems, and what is left with `_AnswerParser`. The whole text becomes an answer or none:
-nothing is skipped. `zerowait.scorers.math.comparison.same` compares two answers.
+date), then matrices and systems, and what is left with `_AnswerParser`. The whole text becomes an
+answer or none: nothing is skipped. `zerowait.scorers.math.comparison.same` compares two answers.
 """
 
 from __future__ import annotations
