@@ -315,5 +315,5 @@ def test_the_numbers_that_grouped_reasons_leave_out_are_in_the_message_once():
         check.check(0.0)
     assert (
         "2 x too_long: at most \u2026 tokens, not \u2026; the last one in full: at most 2048 tokens, "
-        "not 5300 (traffic:"
+        "not 5300 (to go on, set traffic:"
     ) in str(caught.value)
