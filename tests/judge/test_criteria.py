@@ -41,6 +41,8 @@ def said(text, form=FORM):
         "First I thought:\nlogic: 3\ntool_use: 3\n\nBut no.\n\nlogic: 7\ntool_use: 4",
         "```\nlogic: 7\ntool_use: 4\n```",
         "logic: 7\n\ntool_use: 4",
+        '{"logic": {"reason": "2 of 3", "score": 7}, "tool_use": {"reason": "", "score": 4}}',
+        '{"scores": {"logic": 7, "tool_use": 4}, "overall": 9}',
     ],
 )
 def test_what_judges_write_is_read(reply):
@@ -64,7 +66,9 @@ def test_what_judges_write_is_read(reply):
         ("<think>logic: 7\ntool_use: 4", "unparseable"),
         ("logic: 7\ntool_use_2: 4", "unparseable"),
         ('{"logic": 7, "logic": 8, "tool_use": 4}', "unparseable"),
-        ('{"logic": {"score": 7}, "tool_use": 4}', "unparseable"),
+        ('{"logic": {"score": 7, "max": 20}, "tool_use": 4}', "unparseable"),
+        ('{"logic": {"score": 7, "rating": 8}, "tool_use": 4}', "unparseable"),
+        ('{"logic": 7, "tool_use": 4}\n{"logic": 8, "tool_use": 4}', "unparseable"),
         ("logic: 7.5\ntool_use: 4", "unparseable"),
         ("logic: 7\ntool_use: 0", "out_of_range"),
         ("logic: 11\ntool_use: 4", "out_of_range"),
