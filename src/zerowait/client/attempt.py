@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from zerowait.attribution import attributed
+from zerowait.attribution import attributed, shortened
 from zerowait.client.cancel_scope import CancelScope
 from zerowait.client.endpoint_state import PooledEndpoint
 from zerowait.client.headers import retry_after_s
@@ -19,6 +19,7 @@ from zerowait.client.retry import asked_wait_s, is_overload, is_timeout
 from zerowait.client.target import Target
 from zerowait.client.transport import Reply, Request, Transport, TransportError
 from zerowait.completion import Completion
+from zerowait.config.urls import shown_url
 from zerowait.errors import ZerowaitError
 from zerowait.events import Listener, RequestEnded, RequestHedged
 from zerowait.types import FailureKind
@@ -153,6 +154,10 @@ class Sender(msgspec.Struct, frozen=True):
             has_wait=retry_after_s(reply.headers, now_s=self.wall()) is not None,
             accepted=self.endings,
         )
+        if 300 <= reply.status < 400 and (where := reply.headers.get("location")):
+            leads = shortened(shown_url(where).partition("?")[0])
+            words = f"{found.words}; it leads to {leads}"
+            found = msgspec.structs.replace(found, words=words)
         return Reply(found.status, reply.headers, reply.body, attribution=found)
 
     def _book(

@@ -23,6 +23,7 @@ from zerowait.config.schema import VerdictRule
 from zerowait.judge.apis import as_chat
 from zerowait.judge.parsing.answer import plain_characters, split_thinking, visible_answer
 from zerowait.judge.parsing.verdict import parse
+from zerowait.judge.stream import completion_of_stream
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
 _PARTS = ("order", "criteria", "met")
@@ -71,6 +72,7 @@ class _Choice(msgspec.Struct, frozen=True):
     error: Any = None
     logprobs: Any = None
     text: Any = None
+    index: Any = None
 
 
 class _Outline(msgspec.Struct, frozen=True):
@@ -225,11 +227,18 @@ def _outline(body: bytes) -> _Outline | None:
         is_json = isinstance(error, msgspec.ValidationError)  # of another API
         if not is_json and (mended := _mended(body)) is not None:
             return _outline(mended)
-        form = as_chat(body)
-        return None if form is None else msgspec.convert(form, _Outline)
+        form = as_chat(body) or completion_of_stream(body)
+        if form is None:
+            return None
+        try:
+            reply = msgspec.convert(form, _Outline)
+        except msgspec.ValidationError:
+            return None
     if not reply.choices:
         return None
-    first = reply.choices[0]
+    first = next((each for each in reply.choices if each.index == 0), reply.choices[0])
+    if first is not reply.choices[0]:  # one was asked for; another index is another answer
+        reply = msgspec.structs.replace(reply, choices=[first])
     if first.message is None and isinstance(first.text, str):  # legacy completions
         first = msgspec.structs.replace(first, message=_Message(content=first.text))
         reply = msgspec.structs.replace(reply, choices=[first])

@@ -38,7 +38,7 @@ _FULL_STOPS = (".", "!", "。")
 _OPENS = lazy_pattern(r"[\s*_`\"'$(\[.,;:|—-]*+")
 _NEARLY = (
     r"(?:but|though|although|however|yet|edit|edited|update|updated|no|not|nope|or|to|so|than|rather|instead|vs\.?|versus"
-    r"|really|actually|maybe|perhaps|possibly|probably|i|it's|it[ ]is|say|->|=>|→|=)"
+    r"|really|actually|mostly|largely|maybe|perhaps|possibly|probably|i|it's|it[ ]is|say|->|=>|→|=)"
 )
 _CORRECTS = (
     r"(?:actually|i[ ]mean|i[ ]meant|correction|corrected|revised|make[ ](?:it|that|this)"
@@ -123,7 +123,8 @@ _GOES_ON = lazy_pattern(
     (?: (?: is | isn't | was | are | were | which | says? | said | claims | means? | would | appears
           | stands | looks | seems | and | or | but[ ]not ) \b
       | (?:that|this|the[ ](?:last|above|previous))[ ]line \b
-      | (?:that|this|it)[ ](?:is|was|comes|came)[ ](?:what|in|from|part|written|only)\b [^.\n]{0,60}
+      | (?:that|this|the[ ]above)[ ](?:is|was)[ ](?:the|its)[ ](?:response|answer|policy|model|author)\b
+    | (?:that|this|it)[ ](?:is|was|comes|came)[ ](?:what|in|from|part|written|only)\b [^.\n]{0,60}
         \b(?:response|text|answer|author|policy|says|said|writes|wrote|claims)\b )
     """,
     re.VERBOSE,
