@@ -53,8 +53,8 @@ def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
     """The seconds that the server asks to wait, above 0, or None when it names none.
 
     Reads ``retry-after-ms``, then ``retry-after`` as seconds, as a span such as ``1m30s``, as an
-    HTTP date, or as Unix time, which some gateways write there. A date counts from the reply's own ``date``, if it has one, so
-    that a wrong clock here does no harm.
+    HTTP date, or as Unix time, which some gateways write there. A date counts from the reply's own
+    ``date``, if it has one, so that a wrong clock here does no harm.
 
     >>> retry_after_s({"retry-after-ms": "1500", "retry-after": "9"}, now_s=0.0)
     1.5

@@ -16,13 +16,13 @@ _DONE: Final = b"[DONE]"
 
 
 def completion_of_stream(body: bytes) -> dict[str, Any] | None:
-    """The chat completion that the events of a stream add up to.
+    r"""The chat completion that the events of a stream add up to.
 
     None where `body` is no stream, an event is no JSON or tells of an error, or no event says how
     the reply ended: that one may have been cut.
 
-    >>> body = b'data: {"choices":[{"delta":{"content":"Score: "}}]}\\n\\n'
-    >>> body += b'data: {"choices":[{"delta":{"content":"7"},"finish_reason":"stop"}]}\\n\\n'
+    >>> body = b'data: {"choices":[{"delta":{"content":"Score: "}}]}\n\n'
+    >>> body += b'data: {"choices":[{"delta":{"content":"7"},"finish_reason":"stop"}]}\n\n'
     >>> completion_of_stream(body)["choices"][0]["message"]
     {'role': 'assistant', 'content': 'Score: 7'}
     """
@@ -51,19 +51,20 @@ def _summed(events: list[dict[str, Any]]) -> dict[str, Any] | None:
     message: dict[str, Any] = {"role": "assistant"}
     for choice in choices:
         delta = choice.get("delta")
-        for name in _TEXTS if isinstance(delta, Mapping) else ():
-            if isinstance(delta[name] if name in delta else None, str):
-                message[name] = message.get(name, "") + delta[name]
+        said = delta if isinstance(delta, dict) else {}
+        for name in _TEXTS:
+            if isinstance(text := said.get(name), str):
+                message[name] = message.get(name, "") + text
     whole = {"message": message, "finish_reason": endings[-1]}
     if (logprobs := _logprobs(choices)) is not None:
         whole["logprobs"] = logprobs
-    said = {
+    beside = {
         name: event[name]
         for event in events
         for name in ("model", "system_fingerprint", "usage")
         if event.get(name) is not None
     }
-    return {**said, "choices": [whole]}
+    return {**beside, "choices": [whole]}
 
 
 def _choice(event: dict[str, Any]) -> dict[str, Any] | None:

@@ -23,7 +23,8 @@ _FOLLOWS = lazy_pattern(
     | [ \t]*+ (?: (?P<bracket> \( | \[ ) | [,;|] )
     | [ \t]++ -  (?= [ \t] ) | [ \t]*+ — | [ \t]*+ < (?= /?[a-z] )
     | [ \t]++ (?P<cause> because | since | due[ ]to | given | considering | based[ ]on ) \b
-    | [ \t]++ (?: overall | from[ ]me | in[ ]total | in[ ]my[ ](?:view|opinion|judge?ment|assessment)
+    | [ \t]++ (?: overall | from[ ]me | in[ ]total
+        | in[ ]my[ ](?:view|opinion|judge?ment|assessment)
         | for[ ]this[ ](?:response|answer) | would[ ](?:not[ ]|\w{1,10}ly[ ])?recommend ) \b
     | [ \t]++ (?: for[ ]me | answer | response | reply ) (?= [.!,] | [*_]*+ (?: \n | \Z ) )
     | [ \t]++ [:;]-?[)d] (?! \w )
@@ -60,7 +61,8 @@ _TAKES_BACK = lazy_pattern(
   | \b(?:that|this|it|which)(?:'s|[ ]is|[ ]was|[ ]seems|[ ]may[ ]be|[ ]would[ ]be)[ ]
         (?:\w{1,8}[ ]){0,2} too[ ](?:high|low|generous|harsh|strict|lenient|kind)\b
   | \b(?:not|un)[ ]?(?:sure|decided|final)\b
-  | \n [ \t*_\#]*+ (?:human|user) [*_]*+ : [^\n]{0,400} \n\s*+ [*_\#]*+ (?:assistant|ai|model) [*_]*+ :
+  | \n [ \t*_\#]*+ (?:human|user) [*_]*+ : [^\n]{0,400} \n\s*+
+        [*_\#]*+ (?:assistant|ai|model) [*_]*+ :
   | \b(?:that|this|it)[ ](?:is[ ](?:only|just|merely)[ ]an[ ]example
       | (?:is[ ]reserved|would[ ]be)[ ]for[ ]
       | would[ ](?:be|have[ ]been)[ ](?:the|my|its)[ ](?:score|rating|verdict|grade)\b )
@@ -123,7 +125,8 @@ _GOES_ON = lazy_pattern(
     (?: (?: is | isn't | was | are | were | which | says? | said | claims | means? | would | appears
           | stands | looks | seems | and | or | but[ ]not ) \b
       | (?:that|this|the[ ](?:last|above|previous))[ ]line \b
-      | (?:that|this|the[ ]above)[ ](?:is|was)[ ](?:the|its)[ ](?:response|answer|policy|model|author)\b
+      | (?:that|this|the[ ]above)[ ](?:is|was)[ ](?:the|its)[ ]
+        (?:response|answer|policy|model|author)\b
     | (?:that|this|it)[ ](?:is|was|comes|came)[ ](?:what|in|from|part|written|only)\b [^.\n]{0,60}
         \b(?:response|text|answer|author|policy|says|said|writes|wrote|claims)\b )
     """,
@@ -175,9 +178,8 @@ def is_unqualified(text: str, end: int, known: Remarks) -> bool:
     remark = text[follows.end() : stop]
     opened = _OPENS.match(remark)
     first = opened.end() if opened else 0
-    if follows["cause"] is None and known.begins.match(remark, first):
-        return False
-    if _WHOLLY_DENIED.match(remark, first):
+    is_other = follows["cause"] is None and known.begins.match(remark, first) is not None
+    if is_other or _WHOLLY_DENIED.match(remark, first):
         return False
     same_sentence = text[follows.start() : follows.start() + 1] not in _FULL_STOPS
     qualified = same_sentence and _QUALIFIES.match(remark, first) is not None

@@ -103,7 +103,8 @@ _BETTER = re.compile(
 )
 _BETWEEN = re.compile(r"[ \t]*+(?P<sign>>{1,2}|≻|=|≈|~|,)[ \t]*+")
 _ENDS = re.compile(
-    r"(?:</[a-z_]{1,24}>)?[.!。]?[ \t*_`]*(?:\n|\Z)|[ \t]++(?:because|since)\b|[,;][ \t]++(?:because|since)\b"
+    r"(?:</[a-z_]{1,24}>)?[.!。]?[ \t*_`]*(?:\n|\Z)"
+    r"|[ \t]++(?:because|since)\b|[,;][ \t]++(?:because|since)\b"
 )
 _TIES: Final = frozenset("=≈~")
 

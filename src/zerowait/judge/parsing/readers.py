@@ -43,8 +43,10 @@ _WORDS = {name: float(value) for value, name in enumerate(_NAMES)}
 _NAMED = "|".join(_NAMES)
 _NUMBER = lazy_pattern(
     rf"""
-    {_WRAPPED} (?: \{{(?=[0-9.]+\}}) | <(?=[0-9.]+>) )?+ (?: (?:an?[ ])?{SOLID}[ ] | an?[ ](?=[0-9]) )? {_WRAPPED}
-    (?: (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++ | ,[0-9]{{1,2}}(?=[ ]?/) )? | \.[0-9]++ ) ) | (?P<word> {_NAMED} )\b )
+    {_WRAPPED} (?: \{{(?=[0-9.]+\}}) | <(?=[0-9.]+>) )?+
+    (?: (?:an?[ ])?{SOLID}[ ] | an?[ ](?=[0-9]) )? {_WRAPPED}
+    (?: (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++ | ,[0-9]{{1,2}}(?=[ ]?/) )? | \.[0-9]++ ) )
+      | (?P<word> {_NAMED} )\b )
     (?<![<]) (?:(?<=[0-9])>(?=[\s*_`.]|\Z))?+ {_UNIT}
     (?: [{CLOSING}]*+ [ \t]*+ [(\[]?
         (?: / | out[ ]of(?:[ ]an?[ ](?:possible|maximum[ ]of|total[ ]of))?+\b
@@ -78,7 +80,10 @@ _NUMBER_REMARKS = remarks(
 
 _GAP = re.compile(r"[ \t]*+")
 _CANDIDATE = r"(?:the[ ])?(?:response|answer|assistant|option|model|candidate|output|summary)"
-_BETTER = r"[ ](?:is|was)[ ](?:(?:clearly|slightly|much|far|the|marginally|somewhat|significantly)[ ])*+(?:better|best|stronger)"
+_BETTER = (
+    r"[ ](?:is|was)[ ](?:(?:clearly|slightly|much|far|the|marginally|somewhat|significantly)[ ])*+"
+    r"(?:better|best|stronger)"
+)
 
 
 class NumberReader(msgspec.Struct, frozen=True):
@@ -123,7 +128,8 @@ class NumberReader(msgspec.Struct, frozen=True):
         if match is None or len(match["full"] + match["empty"]) != self.high:
             return None
         value, end = float(len(match["full"])), match.end()
-        told = _NUMBER.match(text, _GAP.match(text, end).end())
+        gap = _GAP.match(text, end)
+        told = _NUMBER.match(text, gap.end() if gap else end)
         if told is not None:  # "\u2605\u2605\u2605\u2605\u2606 (4/5)"
             reading = self.read_at(text, told.start())
             same = reading is not None and reading.verdict == value
@@ -231,11 +237,12 @@ def _choice_reader(choice: tuple[str, ...]) -> ChoiceReader:
     longest_first = sorted(filter(None, words), key=len, reverse=True)
     either = "|".join(re.escape(word) for word in longest_first) or r"(?!)"
     as_clause = rf"(?:{either})(?!\w){_ENDS_CLAUSE}"
-    letters = "".join(word for word in words if len(word) == 1 and word.isalpha() and word.isascii())
+    letters = "".join(word for word in words if len(word) == 1 and "a" <= word <= "z")
     named, better = "", ""
     if letters:  # "Response A", "A is better than B"
         named = rf"(?:{_CANDIDATE}[ ](?=[*_`\"]*[{letters}](?!\w)))?+[*_`\"]*+"
-        better = rf"(?:(?<=\b[{letters}]){_BETTER}(?:[ ]than[ ](?:{_CANDIDATE}[ ])?[{letters}](?!\w))?+)?+"
+        than = rf"(?:[ ]than[ ](?:{_CANDIDATE}[ ])?[{letters}](?!\w))?+"
+        better = rf"(?:(?<=\b[{letters}]){_BETTER}{than})?+"
     return ChoiceReader(
         words=words,
         word=re.compile(rf"{_WRAPPED}{named}(?P<word>{either}){_CLOSED}{better}"),

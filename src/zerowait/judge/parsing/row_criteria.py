@@ -42,7 +42,8 @@ _NAME: Final = re.compile(r"C[0-9]+")
 _LINE: Final = re.compile(r"^[ \t*_#>`-]*(C[0-9]+)[*_`]*[ \t]*:", re.MULTILINE)
 _WORD: Final = re.compile(
     r"^(?P<name>[ \t*_#>|`-]*C[0-9]+[*_`]*[ \t]*[:=|][ \t*_`]*)"
-    r"(?P<word>true|false|met|not[ ]met|unmet|\u2705|\u2714|\u274c|\u2718)(?=[ \t*_`]*(?:[.,;:|(\n-]|\Z))",
+    r"(?P<word>true|false|met|not[ ]met|unmet|\u2705|\u2714|\u274c|\u2718)"
+    r"(?=[ \t*_`]*(?:[.,;:|(\n-]|\Z))",
     re.MULTILINE | re.IGNORECASE,
 )
 _SAID: Final[dict[Any, bool]] = {
