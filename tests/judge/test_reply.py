@@ -37,39 +37,6 @@ def told(body):
     return outcome.value if isinstance(outcome, Score) else outcome.kind.value
 
 
-def events(*choices, between="\n\n"):
-    lines = [f"data: {json.dumps({'choices': [each]})}" for each in choices]
-    return between.join([*lines, "data: [DONE]", ""]).encode()
-
-
-def delta(text="", finish=None, **more):
-    return {"index": 0, "delta": {"content": text, **more}, "finish_reason": finish}
-
-
-BEGINS = delta("Sco", role="assistant", reasoning_content="Score: 3")
-
-
-@pytest.mark.parametrize(
-    ("body", "means"),
-    [
-        (events(BEGINS, delta("re: 7"), delta(finish="stop")), 7),
-        (events(BEGINS, delta("re: 7", "stop"), between="\r\n\r\n"), 7),
-        (b": PROCESSING\n\n: PROCESSING\n\n" + reply(), 7),
-        (b"data: " + reply() + b"\n\ndata: [DONE]\n\n", 7),
-        (events({"index": 1, "delta": {"content": "Score: 3"}}, delta("Score: 7", "stop")), 7),
-        (events(BEGINS, delta("re: 7", "length")), "truncated"),
-        (events(BEGINS, delta("re: 7", "abort")), "http_error"),
-        (events(BEGINS, delta("re: 1")), "unparseable"),  # "10" may have been cut
-        (events(BEGINS, delta("re: 7", "stop")).replace(b"re: 7", b're: 7"'), "unparseable"),
-        (b'data: {"error": {"code": 529}}\n\n' + events(delta("Score: 7", "stop")), "unparseable"),
-        (b"data: [DONE]\n\n", "unparseable"),
-        (b"data: 7\n\n", "unparseable"),
-    ],
-)
-def test_a_stream_that_was_not_asked_for_is_read_when_it_has_an_end(body, means):
-    assert told(body) == means
-
-
 def test_of_several_choices_the_first_by_its_index_counts():
     first, second = (json.loads(reply(text))["choices"][0] for text in ("Score: 7", "Score: 3"))
     second["index"] = 1

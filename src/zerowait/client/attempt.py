@@ -16,6 +16,7 @@ from zerowait.client.hedging import HedgeQueue, HedgeScheduler
 from zerowait.client.limits.limiter import AttemptOutcome, Slot
 from zerowait.client.limits.quota import Reservation
 from zerowait.client.retry import asked_wait_s, is_overload, is_timeout
+from zerowait.client.stream import STREAM_BEGINS, whole_reply
 from zerowait.client.target import Target
 from zerowait.client.transport import Reply, Request, Transport, TransportError
 from zerowait.completion import Completion
@@ -129,6 +130,9 @@ class Sender(msgspec.Struct, frozen=True):
         try:
             request = Request(target.url, target.headers, body, target.proxy)
             reply = await self.transport.send(request, timeout_s=timeout_s)
+            if reply.body[:1] in STREAM_BEGINS and (whole := whole_reply(reply.body)) is not None:
+                # before the keys are struck out: one may be spread over several events
+                reply = Reply(reply.status, reply.headers, whole)
             return target.scrub(reply) if target.has_secrets else reply
         except TransportError as error:
             return _sanitized(error, target)

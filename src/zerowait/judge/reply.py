@@ -23,7 +23,6 @@ from zerowait.config.schema import VerdictRule
 from zerowait.judge.apis import as_chat
 from zerowait.judge.parsing.answer import plain_characters, split_thinking, visible_answer
 from zerowait.judge.parsing.verdict import parse
-from zerowait.judge.stream import completion_of_stream
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
 _PARTS = ("order", "criteria", "met")
@@ -227,17 +226,13 @@ def _outline(body: bytes) -> _Outline | None:
         is_json = isinstance(error, msgspec.ValidationError)  # of another API
         if not is_json and (mended := _mended(body)) is not None:
             return _outline(mended)
-        form = as_chat(body) or completion_of_stream(body)
-        if form is None:
-            return None
-        try:
-            reply = msgspec.convert(form, _Outline)
-        except msgspec.ValidationError:
-            return None
+        form = as_chat(body)
+        return None if form is None else msgspec.convert(form, _Outline)
     if not reply.choices:
         return None
-    first = next((each for each in reply.choices if each.index == 0), reply.choices[0])
-    if first is not reply.choices[0]:  # one was asked for; another index is another answer
+    first = reply.choices[0]
+    if len(reply.choices) > 1:  # one was asked for; another index is another answer
+        first = next((each for each in reply.choices if each.index == 0), first)
         reply = msgspec.structs.replace(reply, choices=[first])
     if first.message is None and isinstance(first.text, str):  # legacy completions
         first = msgspec.structs.replace(first, message=_Message(content=first.text))

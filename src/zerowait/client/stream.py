@@ -10,12 +10,15 @@ import msgspec
 
 _EVENT: Final = re.compile(rb"^data:[ ]?(?P<data>[^\r\n]*)", re.MULTILINE)
 _COMMENT: Final = re.compile(rb"^:[^\r\n]*", re.MULTILINE)
+STREAM_BEGINS: Final = frozenset((b":", b"d", b"e", b"i", b"r", b"\n", b"\r"))
+"""The first bytes that the body of a stream may have."""
+
 _BEGINS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 _DONE: Final = b"[DONE]"
 
 
-def completion_of_stream(body: bytes) -> dict[str, Any] | None:
+def whole_reply(body: bytes) -> bytes | None:
     r"""The chat completion that the events of a stream add up to.
 
     None where `body` is no stream, an event is no JSON or tells of an error, or no event says how
@@ -23,8 +26,8 @@ def completion_of_stream(body: bytes) -> dict[str, Any] | None:
 
     >>> body = b'data: {"choices":[{"delta":{"content":"Score: "}}]}\n\n'
     >>> body += b'data: {"choices":[{"delta":{"content":"7"},"finish_reason":"stop"}]}\n\n'
-    >>> completion_of_stream(body)["choices"][0]["message"]
-    {'role': 'assistant', 'content': 'Score: 7'}
+    >>> whole_reply(body)
+    b'{"choices":[{"message":{"role":"assistant","content":"Score: 7"},"finish_reason":"stop"}]}'
     """
     body = body.lstrip()
     if not body.startswith(_BEGINS):
@@ -38,7 +41,8 @@ def completion_of_stream(body: bytes) -> dict[str, Any] | None:
         return None
     if not all(isinstance(event, dict) for event in events) or any(e.get("error") for e in events):
         return None
-    return _summed(events)
+    whole = _summed(events)
+    return None if whole is None else msgspec.json.encode(whole)
 
 
 def _summed(events: list[dict[str, Any]]) -> dict[str, Any] | None:
