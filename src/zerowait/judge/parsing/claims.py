@@ -123,7 +123,7 @@ _LEADS = (
     r"(?:(?:the|my|your|our|its|so|thus|therefore|hence|final|overall|total|weighted|combined"
     r"|composite|aggregate|updated|revised|adjusted|corrected|amended|new|net|assigned|awarded|resulting|given|numeric(?:al)?|general|holistic"
     r"|global|response|answer|quality|evaluation|assessment)(?:[ \t]+|[_-])"
-    r"|(?:최종|итоговая|общая|总体)[ ]?|(?:最终|最后|综合|总体|整体|总)的?){0,4}"
+    r"|(?:최종|итоговая|общая|总体)[ ]?|(?:最终|最后|最終|総合|综合|总体|整体|总)的?){0,4}"
 )
 _LABEL = rf"""
     (?: [\n.!?;,({{。、…] | >(?=[ ]?<) | (?<=<answer)> )  # a line, a clause or a tag begins
@@ -279,7 +279,7 @@ def _labelled(
             return None
         reading = bare_line(text, gap.end(), reader, whole=False)
         if reading is None:
-            return None
+            return _below_heading(text, match, gap.end(), reader)
     fills_line = _LINE_ENDS.match(text, reading.end) is not None
     label = match["label"]
     is_tag = match["quote"] in _TAGS or (match["quote"], label) == _PROMETHEUS
@@ -307,6 +307,18 @@ def _labelled(
         return VerdictClaim(None, start, reading.end, final=False)
     final = fills_line and reading.end > last_line and text[start] == "\n" and not match["bullet"]
     return VerdictClaim(reading.verdict, start, reading.end, final=final)
+
+
+def _below_heading(
+    text: str, match: re.Match[str], position: int, reader: ClaimReader
+) -> VerdictClaim | None:
+    """The "7/10" that begins the line below a heading, whatever remark follows it."""
+    if "#" not in text[match.start() : match.start("label")]:
+        return None
+    reading = reader.read_at(text, position)
+    if reading is None or not reading.scaled or introduced_as_other(text, match.start() + 1):
+        return None
+    return VerdictClaim(reading.verdict, match.start(), reading.end, final=False)
 
 
 def _is_one_aspect(text: str, match: re.Match[str]) -> bool:

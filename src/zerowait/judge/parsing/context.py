@@ -38,7 +38,7 @@ _FOLLOWS = lazy_pattern(
 _FULL_STOPS = (".", "!", "。")
 _OPENS = lazy_pattern(r"[\s*_`\"'$(\[.,;:|—-]*+")
 _NEARLY = (
-    r"(?:but|though|although|however|yet|edit|edited|update|updated|no|not|nope|or|to|so|than|rather|instead|vs\.?|versus"
+    r"(?:but|though|although|however|yet|edit|edited|update|updated|no|nope|or|to|so|than|rather|instead|vs\.?|versus"
     r"|really|actually|mostly|largely|maybe|perhaps|possibly|probably|i|it's|it[ ]is|say|->|=>|→|=)"
 )
 _CORRECTS = (
@@ -147,15 +147,17 @@ class Remarks(NamedTuple):
 
 
 @cache
-def remarks(value: str, as_clause: str) -> Remarks:
+def remarks(value: str, as_clause: str, *, denied: bool = True) -> Remarks:
     """The patterns of remarks for one kind of values.
 
     Args:
         value: matches anything that may be a value.
         as_clause: matches a value that ends its clause, or is the subject of one.
+        denied: whether "not" before another value casts doubt, as it does among words.
     """
     article = r"(?:(?:a|an|just|maybe|be|of|only)[ ])?"
-    near = rf"(?<!\w){_NEARLY}[\s,.:;!(\"'*_`-]{{1,4}}{article}{as_clause}"
+    nearly = rf"(?:{_NEARLY}|not)" if denied else _NEARLY
+    near = rf"(?<!\w){nearly}[\s,.:;!(\"'*_`-]{{1,4}}{article}{as_clause}"
     far = rf"(?<!\w){_CORRECTS}(?!\w)[^.\n]{{0,24}}?(?<![\w.]){as_clause}"
     return Remarks(re.compile(value), re.compile(rf"{near}|{far}"))
 

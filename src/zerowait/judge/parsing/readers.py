@@ -75,6 +75,7 @@ _NUMBER_REMARKS = remarks(
     _ANY_NUMBER,
     rf"[-+]?(?:\d++(?:\.\d++)?|(?:{_NAMED})\b)"
     rf"(?:[ ]?(?:points?\b|stars?\b|分|out[ ]of[ ]\d++))?{_ENDS_CLAUSE}",
+    denied=False,
 )
 
 
