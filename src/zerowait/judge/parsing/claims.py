@@ -151,7 +151,19 @@ _OTHER_ASPECT = lazy_pattern(
 _CAUSE = lazy_pattern(r"[*_`]*[,;]?[ ](?:because|since)\b")
 _LINE_ENDS = lazy_pattern(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
 _BLANK_TO_NEXT_LINE = lazy_pattern(r"[ \t*_`]*\n\s*")
-_NAMES = frozenset(("answer", "choice", "label", "result", "prediction", "classification", "rated"))
+_NAMES = frozenset(
+    (
+        "winner",
+        "preference",
+        "answer",
+        "choice",
+        "label",
+        "result",
+        "prediction",
+        "classification",
+        "rated",
+    )
+)
 _TAGS = ("<", "【", "[[")
 _PROMETHEUS = ("[", "result")  # "[RESULT] 4"
 _KEY_QUOTES = ('"', "'")
@@ -170,7 +182,7 @@ def label_pattern(*, numeric: bool, words: Sequence[str] = ()) -> re.Pattern[str
     labels = _TEXT_LABELS if numeric else _CHOICE_LABELS
     if words:
         named = r"[ ]?/[ ]?".join(re.sub(r"\s+", r"\\s", re.escape(word)) for word in words)
-        labels = rf"{named}|{labels}"
+        labels = rf"{named}(?=[*_`\t ]*[:=|])|{labels}"
     return re.compile(_LABEL % labels, re.VERBOSE)
 
 

@@ -36,8 +36,9 @@ SOLID = (  # what stands between an article and the verdict: "a solid 8"
 )
 _EMOJI = "[\u2600-\u2794\u2798-\u27bf\U0001f300-\U0001f9ff]"
 _STARS = lazy_pattern(
-    rf"{_WRAPPED}(?P<full>[\u2605\u2b50\U0001f31f]++)(?P<empty>\u2606*+){_CLOSED}"
+    rf"[{OPENING}]*+(?P<full>[\u2605\u2b50\U0001f31f]++)(?P<empty>\u2606*+){_CLOSED}"
 )
+_FEWEST_STARS = 3
 _NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _WORDS = {name: float(value) for value, name in enumerate(_NAMES)}
 _NAMED = "|".join(_NAMES)
@@ -127,6 +128,8 @@ class NumberReader(msgspec.Struct, frozen=True):
         """The stars that begin at `position`, where the empty ones tell their scale."""
         match = _STARS.match(text, position)
         if match is None or len(match["full"] + match["empty"]) != self.high:
+            return None
+        if self.high < _FEWEST_STARS:  # one star may be a decoration
             return None
         value, end = float(len(match["full"])), match.end()
         gap = _GAP.match(text, end)
