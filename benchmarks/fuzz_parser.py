@@ -125,12 +125,18 @@ CONTROL = re.compile(r"<\|\w+\|>|</s>")
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 SOLID = "solid|strong|firm|clear|generous|fair|respectable|decent|weak|low|high|modest|comfortable"
+SOLID += "|easy|good|definite|borderline"
+CANDIDATE = re.compile(
+    r"(?:the )?(?:response|answer|assistant|option|model|candidate|output|summary)[ *_`\"]*\Z",
+    re.IGNORECASE,
+)
 GIVES = re.compile(
     r"(?:\b(?:rate|give|score|grade|assign|award|deserves|earns|gets|merits|receives|scores|rated"
     r"|rating|giving|awarding|scoring|settl(?:e|ing) on|land on|go|going with|call it|put|place"
     r"|say|(?:this|it|that)(?:'s| is)|(?:would|should) be|warrants|worth|easily|definitely|clearly"
     r"|honestly|gebe|vergebe|bewerte"
-    r"|all in all|donne|donnerais|mets|attribue|doy|daría|otorgo|asigno|do|darei|assegno|dou|daria|atribuo"
+    r"|all in all|donne"
+    r"|donnerais|mets|attribue|doy|daría|otorgo|asigno|do|darei|assegno|dou|daria|atribuo"
     r"|ставлю|даю|оцениваю)\b[^.\n]*|[打评给值得][^。\n]{0,16}|\[result\]\W*)\Z",
     re.IGNORECASE,
 )
@@ -239,6 +245,7 @@ def _is_alone(text: str, match: re.Match[str]) -> bool:
     end = text.find("\n", match.end())
     line = text[text.rfind("\n", 0, match.start()) + 1 : end if end >= 0 else len(text)]
     before = ARTICLE.sub("", line[: line.find(match[0])])
+    before = CANDIDATE.sub("", before)
     rest = UNITS.sub("", before + line[line.find(match[0]) + len(match[0]) :])
     below = "" if end < 0 else text[end:]
     return not re.search(r"[^\W_]", rest + UNITS.sub("", below))
