@@ -87,6 +87,18 @@ def test_an_abstention_is_null_with_its_reason_and_shows_in_the_exit_code(tmp_pa
     assert f"unparseable {len(lost)}" in done.stdout
 
 
+def test_rows_without_a_reward_because_of_a_rule_are_counted_with_the_reason(tmp_path, zerowait):
+    rows = questions(5)
+    del rows[1]["ground_truth"], rows[4]["ground_truth"]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    (tmp_path / "reward.yaml").write_text(RULE)
+    words = ("score", "rows.jsonl", "-c", "reward.yaml", "--record", "run")
+    first, again = zerowait(*words), zerowait(*words)
+    assert "abstentions of rules: 2\n  2 x answer: bad_input: ground_truth" in first.stdout
+    assert "earlier commands" not in first.stderr
+    assert "--record run: the rewards of earlier commands stay in it" in again.stderr
+
+
 def interrupted_run(judge, start_zerowait, *arguments):
     """How ``score`` ended that was interrupted once the judge had seen 100 requests."""
     process = start_zerowait("score", *arguments, "-q")
@@ -283,7 +295,7 @@ def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait_proce
 
 def test_late_requests_and_a_cache_that_fails_show_in_the_summary(capsys):
     stats = Stats(hedges=3, store_failures=2)
-    show_summary("out.jsonl", RewardCounts(), stats, judged=True)
+    show_summary("out.jsonl", RewardCounts(), stats, judged=["quality"])
     output = capsys.readouterr().out
     assert "3 late and asked twice" in output
     assert "warning: 2 reads or writes of the cache failed" in output

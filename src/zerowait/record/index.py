@@ -163,7 +163,7 @@ class RecordIndex(sqlite3.Connection):
             self._own.cleanup()
 
 
-def open_index(folder: Path) -> RecordIndex:
+def open_index(folder: str | Path) -> RecordIndex:
     """The index of the record in `folder`, brought up to date; rows are `sqlite3.Row`.
 
     Close it when it is no longer needed. It may be used from one thread at a time.
@@ -173,7 +173,12 @@ def open_index(folder: Path) -> RecordIndex:
     Raises:
         DataError: nothing was recorded there, or none of its rewards can be read.
     """
+    folder = Path(folder)
     if not any(parts_of(folder, name) for name in _READERS):
+        if folder.is_file():
+            raise DataError(f"{folder} is a file; name the folder of a run")
+        if not folder.exists():
+            raise DataError(f"there is no folder {folder}")
         raise DataError(f"{folder} holds no record: none of {', '.join(_READERS)} is there")
     own: TemporaryDirectory[str] | None = None
     for place in _places(folder):
