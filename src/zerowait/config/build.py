@@ -7,7 +7,6 @@ from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from zerowait.config.key_places import place_of
 from zerowait.config.messages import (
     kind_of,
     locate,
@@ -118,5 +117,5 @@ def _refuse_unknown_keys(source: Source, at: KeyPath, tree: Any, kind: Any) -> N
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in tree.items():
         if key not in fields:
-            source.unknown_key(at, key, list(fields), hint=place_of(key))
+            source.unknown_key(at, key, list(fields))
         _refuse_unknown_keys(source, (*at, key), value, fields[key])

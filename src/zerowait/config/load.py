@@ -13,7 +13,7 @@ import msgspec
 from zerowait.config.build import build, converted, tree_at
 from zerowait.config.callables import name_of
 from zerowait.config.judgement import Panel, PanelEntry
-from zerowait.config.key_places import place_of
+from zerowait.config.key_places import place_of, refuse_misplaced_keys
 from zerowait.config.log_to import read_log_to
 from zerowait.config.messages import kind_of
 from zerowait.config.schema import (
@@ -103,6 +103,7 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         if key not in _TOP:
             _refuse_recipe(source, tree)
             source.unknown_key(at, key, _TOP, hint=place_of(key))
+    refuse_misplaced_keys(source, at, tree)
     components = _components(source, (*at, "components"), tree.get("components"))
     judges, panels = _judges(source, (*at, "judges"), tree.get("judges"))
     prices = {
