@@ -61,8 +61,8 @@ def test_a_step_that_fell_is_told_with_its_likely_cause(zerowait, tmp_path):
         (["run", "--out", "-"], "name one, not -"),
         (["run", "--out", "run"], "is a folder"),
         (["run", "--out", "none/page.html"], "there is no folder none"),
-        (["none"], "there is no folder none"),
-        (["run/rewards.jsonl"], "is a file; name the folder of a run"),
+        (["none"], "holds no record"),
+        (["run/rewards.jsonl"], "holds no record"),
     ],
 )
 def test_what_cannot_be_read_or_written_is_told_in_a_line(zerowait, run, arguments, says):

@@ -135,7 +135,7 @@ def test_a_folder_without_a_record_is_refused_and_gets_no_index(tmp_path):
     with pytest.raises(DataError, match=r"holds no record: none of rewards\.jsonl"):
         open_index(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(DataError, match="there is no folder"):
+    with pytest.raises(DataError, match="holds no record: there is no such folder"):
         open_index(tmp_path / "nowhere")
 
 

@@ -22,10 +22,7 @@ def run_folder(given: Path) -> Path:
     if (folder / REWARDS).is_file():
         return folder
     if given.is_file():
-        raise DataError(
-            f"{given} is a file; name the folder of a run, with its {REWARDS}, such as "
-            "`zerowait score --record FOLDER` makes"
-        )
+        raise DataError(f"{given} is a file; name the folder of a run, with its {REWARDS}")
     near = _folders_near(folder)
     hint = f"; did you mean {near[0]}?" if near else ""
     if not folder.exists():

@@ -81,8 +81,6 @@ def read_step(folder: Path, number: int | None = None) -> StepTimes:
         DataError: the run recorded no phases, or not those of this step.
     """
     steps = read_phases(folder)
-    if not steps and not folder.is_dir():
-        raise DataError(f"there is no folder {folder}")
     if not steps:
         raise DataError(
             f"{folder} has no times of its steps: the trainer modes zerowait, "

@@ -175,11 +175,11 @@ def open_index(folder: str | Path) -> RecordIndex:
     """
     folder = Path(folder)
     if not any(parts_of(folder, name) for name in _READERS):
-        if folder.is_file():
-            raise DataError(f"{folder} is a file; name the folder of a run")
-        if not folder.exists():
-            raise DataError(f"there is no folder {folder}")
-        raise DataError(f"{folder} holds no record: none of {', '.join(_READERS)} is there")
+        why = f"none of {', '.join(_READERS)} is there"
+        if not folder.is_dir():
+            is_what = "it is a file" if folder.exists() else "there is no such folder"
+            why = f"{is_what}; name the folder of a run"
+        raise DataError(f"{folder} holds no record: {why}")
     own: TemporaryDirectory[str] | None = None
     for place in _places(folder):
         if place is None:
