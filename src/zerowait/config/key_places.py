@@ -19,10 +19,11 @@ from zerowait.config.schema import (
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.traffic import Traffic
 
+COMPONENT: Final = "components.NAME"
 _JUDGE: Final = "judges.NAME"
 _ENDPOINT: Final = "judges.NAME.endpoints"
 _SECTIONS: Final[Mapping[str, tuple[type[msgspec.Struct], ...]]] = {
-    "components.NAME": (ScorerComponent, JudgeComponent, ShapeComponent),
+    COMPONENT: (ScorerComponent, JudgeComponent, ShapeComponent),
     _JUDGE: (Judge,),
     _ENDPOINT: (Endpoint,),
     "traffic": (Traffic,),
@@ -31,13 +32,17 @@ _SECTIONS: Final[Mapping[str, tuple[type[msgspec.Struct], ...]]] = {
 }
 
 
-def place_of(key: object) -> str:
+def place_of(key: object, *, beside: str = "") -> str:
     """The end of an error message about `key`: the section that has it; empty where none does.
+
+    Args:
+        key: that stands elsewhere.
+        beside: a section that is not looked into, since the key stands in it.
 
     >>> place_of("rpm"), place_of("model"), place_of("rmp")
     ('; it belongs under traffic', '; it belongs under judges.NAME.endpoints', '')
     """
-    found = [section for section in _SECTIONS if _has(section, key)]
+    found = [section for section in _SECTIONS if section != beside and _has(section, key)]
     return f"; it belongs under {' or '.join(found)}" if found else ""
 
 

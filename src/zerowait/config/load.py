@@ -13,7 +13,7 @@ import msgspec
 from zerowait.config.build import build, converted, tree_at
 from zerowait.config.callables import name_of
 from zerowait.config.judgement import Panel, PanelEntry
-from zerowait.config.key_places import place_of, refuse_misplaced_keys
+from zerowait.config.key_places import COMPONENT, place_of, refuse_misplaced_keys
 from zerowait.config.log_to import read_log_to
 from zerowait.config.messages import kind_of
 from zerowait.config.schema import (
@@ -180,7 +180,7 @@ def _component(source: Source, at: KeyPath) -> Component:
     options = {key: value for key, value in tree.items() if key not in fields}
     if options and "options" not in kind.__struct_fields__:
         key = next(iter(options))
-        source.unknown_key(at, key, fields, hint=place_of(key))
+        source.unknown_key(at, key, fields, hint=place_of(key, beside=COMPONENT))
     if options:
         own["options"] = options
     return converted(source, at, own, kind)
@@ -188,8 +188,8 @@ def _component(source: Source, at: KeyPath) -> Component:
 
 def _refuse_misspelled_kind(source: Source, at: KeyPath, tree: Mapping[Any, Any]) -> None:
     known = {name for kind in _COMPONENT_KINDS.values() for name in kind.__struct_fields__}
-    for key in tree.keys() - known:
-        if get_close_matches(str(key), _COMPONENT_KINDS):
+    for key in tree:
+        if key not in known and get_close_matches(str(key), _COMPONENT_KINDS):
             source.unknown_key(at, key, [*_COMPONENT_KINDS])
 
 
