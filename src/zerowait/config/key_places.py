@@ -19,11 +19,11 @@ from zerowait.config.schema import (
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.traffic import Traffic
 
-COMPONENT: Final = "components.NAME"
+OF_COMPONENTS: Final = "components.NAME"
 _JUDGE: Final = "judges.NAME"
 _ENDPOINT: Final = "judges.NAME.endpoints"
 _SECTIONS: Final[Mapping[str, tuple[type[msgspec.Struct], ...]]] = {
-    COMPONENT: (ScorerComponent, JudgeComponent, ShapeComponent),
+    OF_COMPONENTS: (ScorerComponent, JudgeComponent, ShapeComponent),
     _JUDGE: (Judge,),
     _ENDPOINT: (Endpoint,),
     "traffic": (Traffic,),

@@ -13,7 +13,7 @@ import msgspec
 from zerowait.config.build import build, converted, tree_at
 from zerowait.config.callables import name_of
 from zerowait.config.judgement import Panel, PanelEntry
-from zerowait.config.key_places import COMPONENT, place_of, refuse_misplaced_keys
+from zerowait.config.key_places import OF_COMPONENTS, place_of, refuse_misplaced_keys
 from zerowait.config.log_to import read_log_to
 from zerowait.config.messages import kind_of
 from zerowait.config.schema import (
@@ -180,7 +180,7 @@ def _component(source: Source, at: KeyPath) -> Component:
     options = {key: value for key, value in tree.items() if key not in fields}
     if options and "options" not in kind.__struct_fields__:
         key = next(iter(options))
-        source.unknown_key(at, key, fields, hint=place_of(key, beside=COMPONENT))
+        source.unknown_key(at, key, fields, hint=place_of(key, beside=OF_COMPONENTS))
     if options:
         own["options"] = options
     return converted(source, at, own, kind)
