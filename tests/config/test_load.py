@@ -149,6 +149,9 @@ def test_a_recipe_that_names_the_file_of_its_reward_stands_for_that_file(tmp_pat
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("algorithm: {steps: 1}\nreward: reward.yaml\n")
     assert list(load_config(f"{recipe}#reward").components) == ["answer"]
+    recipe.write_text("algorithm: {steps: 1}\nreward: recipe.yaml#reward\n")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(f"{recipe}#reward")
 
 
 def test_a_missing_file_is_one_clear_line(tmp_path):

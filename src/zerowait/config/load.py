@@ -83,7 +83,7 @@ def _loaded(config: str | Path | Mapping[str, Any]) -> RewardConfig:
         at = (key,) if key else ()
         named = tree_at(source, at)
         if at and isinstance(named, str):  # a recipe may name the file of its reward
-            return _loaded(source.base / Path(named).expanduser())
+            return read_config(read_yaml(source.base / Path(named).expanduser()))
         return read_config(source, at)
     if not isinstance(config, Mapping):
         raise ConfigError(
