@@ -91,6 +91,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "person.json").write_text('{"type": "object"}')
     (tmp_path / "graded.md").write_text(shown("markdown", "criteria:"))
     (tmp_path / "sure.md").write_text(shown("markdown", "answers the question correctly"))
+    (tmp_path / "polite.md").write_text(shown("markdown", "how polite a response is"))
     (tmp_path / "anchors.jsonl").write_text(shown("json", '"verdict"'))
     (tmp_path / "my_rewards.py").write_text(
         "def score(response):\n    return 1.0\n"

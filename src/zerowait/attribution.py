@@ -659,9 +659,21 @@ def _told(status: int, where: str, words: str, again: Again) -> str:
         hint = ""  # an account without money has a sound key
     elif status in (401, 403) and (not words or _OF_KEYS.search(words)):
         hint = "the key was refused; check the endpoint's api_key_env"
+    elif status in (400, 422) and _UNSUPPORTED.search(words):
+        hints = (hint for names, hint in _WITHOUT.items() if all(name in words for name in names))
+        hint = next(hints, "")
     return ": ".join(part for part in (where, hint, words or "no further words") if part)
 
 
+_UNSUPPORTED: Final = _any(r"unsupported|not supported|does not support|only the default")
+_WITHOUT: Final = {
+    ("max_tokens", "max_completion_tokens"): (
+        "give the judge parameters: {max_completion_tokens: null}, and its max_tokens is sent "
+        "under that name"
+    ),
+    ("temperature",): "give the judge parameters: {temperature: null}, and none is sent",
+}
+"""Remedies for the fields of every request that some models refuse, by the words of the refusal."""
 _OF_KEYS: Final = _any(r"\bkeys?\b|api_key|auth|credential|token|sign ?in|log ?in")
 
 

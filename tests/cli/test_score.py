@@ -15,10 +15,10 @@ import pytest
 from zerowait.cli.rewarded_rows import RewardCounts, show_summary, write_rewards
 from zerowait.cli.row_files import columns_of
 from zerowait.cli.row_files import read_rows as rows_in
-from zerowait.engine import Stats
+from zerowait.engine import Stats, failure_reason
 from zerowait.record import open_index
 from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status
-from zerowait.types import Reward
+from zerowait.types import Abstain, FailureKind, Reward
 
 
 def write_config(path, url, **parts):
@@ -85,6 +85,18 @@ def test_an_abstention_is_null_with_its_reason_and_shows_in_the_exit_code(tmp_pa
     assert all(row["reward_why"].startswith("quality: unparseable") for row in lost)
     assert all(row["reward"] != 0 for row in rows)
     assert f"unparseable {len(lost)}" in done.stdout
+
+
+def test_rows_without_a_reward_because_of_a_rule_are_counted_with_the_reason(tmp_path, zerowait):
+    rows = questions(5)
+    del rows[1]["ground_truth"], rows[4]["ground_truth"]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    (tmp_path / "reward.yaml").write_text(RULE)
+    words = ("score", "rows.jsonl", "-c", "reward.yaml", "--record", "run")
+    first, again = zerowait(*words), zerowait(*words)
+    assert "abstentions of rules: 2\n  2 x answer: bad_input: ground_truth" in first.stdout
+    assert "earlier commands" not in first.stderr
+    assert "--record run: the rewards of earlier commands stay in it" in again.stderr
 
 
 def interrupted_run(judge, start_zerowait, *arguments):
@@ -209,6 +221,7 @@ def test_columns_can_be_named(tmp_path, zerowait):
         ({"reward.yaml": "components: {a: {scorer: contain}}", "rows.jsonl": '{"prompt": "q", "response": "a"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "reward.yaml:1: components.a: there is no scorer 'contain'; did you mean 'contains'?"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"promt": "q"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: has no 'prompt'"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": "{broken\n"}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: is no JSON object"),
+        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": b'{"prompt": "gr\xf6\xdfer"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: is no JSON object: it is not in UTF-8, in which"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": ""}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl has no rows"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"prompt": "q", "response": 3}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: response must be text or a list, not a whole number"),
         ({"reward.yaml": "components: {a: {shape: median_band}}", "rows.jsonl": '{"prompt": "q", "response": "a", "group": "g"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "no response_tokens, which the shape 'a' needs"),
@@ -216,7 +229,7 @@ def test_columns_can_be_named(tmp_path, zerowait):
 )  # fmt: skip
 def test_wrong_input_is_one_clear_line_and_exit_code_2(tmp_path, zerowait, files, arguments, says):
     for name, text in files.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     done = zerowait("score", *arguments)
     assert done.returncode == 2
     assert says in done.stderr
@@ -283,10 +296,22 @@ def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait_proce
 
 def test_late_requests_and_a_cache_that_fails_show_in_the_summary(capsys):
     stats = Stats(hedges=3, store_failures=2)
-    show_summary("out.jsonl", RewardCounts(), stats, judged=True)
+    show_summary("out.jsonl", RewardCounts(), stats, judged=["quality"])
     output = capsys.readouterr().out
     assert "3 late and asked twice" in output
     assert "warning: 2 reads or writes of the cache failed" in output
+
+
+def test_a_reason_seen_once_keeps_its_numbers_and_a_small_budget_its_digits(capsys):
+    counts = RewardCounts()
+    once = Abstain(FailureKind.BUDGET, "this request may cost $0.00061 (after 2 attempts)")
+    counts.add([Reward(None, components={"quality": once})], rows=1)
+    stats = Stats(budget_usd=0.0005, abstentions={"budget": 1}, reasons={failure_reason(once): 1})
+    show_summary("out.jsonl", counts, stats, judged=["quality"])
+    output = capsys.readouterr().out
+    assert "of $0.0005 spent" in output
+    assert "  1 x budget: this request may cost $0.00061 " in output
+    assert "abstentions of rules" not in output
 
 
 BAD_ROWS = {

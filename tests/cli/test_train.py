@@ -67,7 +67,7 @@ def change(path, old, new):
         ("recipe.yaml", "steps: 1", "steps: many", "recipe.yaml:5: algorithm.steps must be a whole number, not text"),
         ("recipe.yaml", "algorithm: {steps: 1}\n", "", "recipe.yaml:1: algorithm is missing"),
         ("recipe.yaml", "reward.yaml", "rewards.yaml", "rewards.yaml: cannot be read: No such file or directory; did you mean '"),
-        ("recipe.yaml", "path: model", "path: ./modle", "model.path ./modle: there is no folder"),
+        ("recipe.yaml", "path: model", "path: ./modle", "recipe.yaml:2: model.path ./modle: there is no folder"),
         ("recipe.yaml", "[train.jsonl]", "[nowhere.parquet]", "nowhere.parquet: there is no such file"),
         ("reward.yaml", "model: m", "model: m, api_key_env: NOT_SET_ANYWHERE", "names the environment variable NOT_SET_ANYWHERE, which is not set"),
         ("reward.yaml", "wei", "wie", "reward.yaml:3: components.quality has no key 'wieght'; did you mean 'weight'?"),

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 
 from zerowait.cli import app
 from zerowait.cli.preflight import check_tokenizer
+from zerowait.config.source import parse_yaml
 from zerowait.errors import ConfigError, DataError
 from zerowait.hub import read_rewards
 from zerowait.search.index import build_index, open_index
@@ -180,13 +182,15 @@ def test_a_fault_that_is_none_is_answered_with_those_there_are(error_line, fault
 
 def test_a_model_without_a_tokenizer_is_named_before_anything_is_loaded(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"model\.path m: there is no tokenizer"):
-        check_tokenizer(tmp_path, "m")
+    recipe = parse_yaml("model: {path: m}", name="r.yaml", base=tmp_path)
+    fail = partial(recipe.fail, ("model", "path"))
+    with pytest.raises(ConfigError, match=r"r\.yaml:1: model\.path m: there is no tokenizer"):
+        check_tokenizer(tmp_path, "m", fail)
     for name in ("tokenizer.json", "vocab.json", "spiece.model", "qwen.tiktoken"):
         (tmp_path / name).write_text("")
-        check_tokenizer(tmp_path, "m")
+        check_tokenizer(tmp_path, "m", fail)
         (tmp_path / name).unlink()
-    check_tokenizer(tmp_path / "nowhere", "some/hub-name")
+    check_tokenizer(tmp_path / "nowhere", "some/hub-name", fail)
 
 
 @pytest.mark.parametrize("content", [NO_TEXT, b"[" * 200_000 + b"\n"])

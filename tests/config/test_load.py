@@ -82,7 +82,11 @@ def test_a_reward_file_is_read_with_every_part_of_the_documented_example(tmp_pat
         (ANSWER + "cache: {max_age_days: 0}\n", "reward.yaml:3: cache.max_age_days must be greater than 0, not 0.0"),
         (ANSWER + "cache: {max_age_day: 1}\n", "reward.yaml:3: cache has no key 'max_age_day'; did you mean 'max_age_days'?"),
         ("components:\n  a: {scorer: x, weight: heavy}\n", "reward.yaml:2: components.a.weight must be a number, not text"),
-        ("components:\n  a: {scorer: x, judge: y}\n", "reward.yaml:2: components.a needs exactly one of scorer, judge, shape; it has ['scorer', 'judge']"),
+        ("components:\n  a: {scorer: x, judge: y}\n", "reward.yaml:2: components.a needs exactly one of scorer, judge, shape; it has scorer and judge"),
+        ("components:\n  a: {scorre: x, weight: 2}\n", "reward.yaml:2: components.a has no key 'scorre'; did you mean 'scorer'?"),
+        (ANSWER + "judges:\n  q:\n    endpoints: [{base_url: 'http://x', model: m, rpm: 60}]\n    verdict: {integer: [1, 10]}\n", "reward.yaml:5: judges.q.endpoints[0] has no key 'rpm'; it belongs under traffic"),
+        (ANSWER + "timeout_s: 5\n", "reward.yaml:3: it has no key 'timeout_s'; it belongs under components.NAME or traffic"),
+        ("model: m\nalgorithm: {}\nreward: other.yaml\n", "reward.yaml is a recipe, and the rewards are in 'other.yaml': name that"),
         ("components:\n  a: {scorer: x}\n  a: {scorer: y}\n", "reward.yaml:3: components.a is given twice"),
         ("components:\n  1-a: {scorer: x}\n", "reward.yaml:2: components.1-a is no name for a component: use letters, digits and _"),
         ("components: []\n", "reward.yaml:1: components must name at least one component"),
@@ -138,6 +142,16 @@ def test_a_key_inside_another_file_can_be_named(tmp_path):
     assert list(load_config(f"{path}#reward").components) == ["a"]
     with pytest.raises(ConfigError, match=r"rewards is missing"):
         load_config(f"{path}#rewards")
+
+
+def test_a_recipe_that_names_the_file_of_its_reward_stands_for_that_file(tmp_path):
+    (tmp_path / "reward.yaml").write_text(ANSWER)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("algorithm: {steps: 1}\nreward: reward.yaml\n")
+    assert list(load_config(f"{recipe}#reward").components) == ["answer"]
+    recipe.write_text("algorithm: {steps: 1}\nreward: recipe.yaml#reward\n")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(f"{recipe}#reward")
 
 
 def test_a_missing_file_is_one_clear_line(tmp_path):

@@ -133,8 +133,10 @@ def test_a_record_of_before_has_empty_tables_of_judgements(tmp_path):
 
 def test_a_folder_without_a_record_is_refused_and_gets_no_index(tmp_path):
     with pytest.raises(DataError, match=r"holds no record: none of rewards\.jsonl"):
-        open_index(tmp_path)
+        open_index(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DataError, match="holds no record: there is no such folder"):
+        open_index(tmp_path / "nowhere")
 
 
 def test_new_lines_are_added_and_half_a_line_waits_for_its_end(tmp_path):

@@ -42,6 +42,8 @@ INTERRUPTED = 130
 app = typer.Typer(
     name="zerowait",
     help="Rewards for LLM reinforcement learning that GPUs never wait for.",
+    epilog="To begin: zerowait doctor config reward.yaml, then zerowait score rows.jsonl -c "
+    "reward.yaml; zerowait judge --fake stands in for a judge.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
@@ -58,9 +58,10 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
     check_reward(recipe.reward, connect=connect, here=is_local)
     if connect and is_local:
         _check_gpus(recipe)
-    check_model(recipe.path(recipe.model.path), recipe.model.path)
+    fail = partial(recipe.source.fail, ("model", "path"))
+    check_model(recipe.path(recipe.model.path), recipe.model.path, fail)
     if "actor_rollout_ref.model.tokenizer_path" not in overrides:
-        check_tokenizer(recipe.path(recipe.model.path), recipe.model.path)
+        check_tokenizer(recipe.path(recipe.model.path), recipe.model.path, fail)
     filtered = "algorithm.filter_groups."
     given = {k.removeprefix(filtered): v for k, v in overrides.items() if k.startswith(filtered)}
     check_filter_metric(recipe.reward, given, streaming=not recipe.trainer.gives_tickets)
@@ -200,22 +201,22 @@ async def _test_search(settings: RetrieverSettings) -> Any:
         return found
 
 
-def check_model(path: Path, text: str) -> None:
-    """Raise a ConfigError when a model's folder has no model; hub names are not checked."""
+def check_model(path: Path, text: str, fail: Callable[[str], NoReturn]) -> None:
+    """Call `fail` when a model's folder has no model; hub names are not checked."""
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ConfigError(f"model.path {text}: there is no config.json in {path}")
+            fail(f"{text}: there is no config.json in {path}")
         return
     looks_like_a_hub_name = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     if not looks_like_a_hub_name or os.environ.get("HF_HUB_OFFLINE") == "1":
-        raise ConfigError(f"model.path {text}: there is no folder {path}")
+        fail(f"{text}: there is no folder {path}")
 
 
-def check_tokenizer(path: Path, text: str) -> None:
-    """Raise a ConfigError when a model's folder has no tokenizer file."""
+def check_tokenizer(path: Path, text: str, fail: Callable[[str], NoReturn]) -> None:
+    """Call `fail` when a model's folder has no tokenizer file."""
     names = [file.name for file in path.iterdir()] if path.is_dir() else ["tokenizer.json"]
     if not any(fnmatch(name, pattern) for name in names for pattern in _TOKENIZERS):
-        raise ConfigError(f"model.path {text}: there is no tokenizer (tokenizer.json) in {path}")
+        fail(f"{text}: there is no tokenizer (tokenizer.json) in {path}")
 
 
 def _files(recipe: Recipe, own: list[str], override: Any) -> list[Path]:

@@ -21,6 +21,7 @@ from zerowait.observe import (
     comparison,
     falls,
     read_report,
+    reasons,
     traffic,
     write_page,
 )
@@ -70,8 +71,11 @@ def _check(page: Path) -> None:
 
 
 def _print(loaded: Report) -> None:
-    for rows in (by_step(loaded), comparison(loaded), traffic(loaded), alarms(loaded)):
+    for rows in (by_step(loaded), comparison(loaded), traffic(loaded)):
         show(rows)
+    why = reasons(loaded)
+    print(*why, sep="\n", end="\n\n" * bool(why))
+    show(alarms(loaded))
     print(*falls(loaded), sep="\n", end="\n" * bool(loaded.falls))
 
 

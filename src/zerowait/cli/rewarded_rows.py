@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +20,13 @@ from zerowait.cli.row_files import (
     write_parquet,
 )
 from zerowait.cli.tables import counted
-from zerowait.engine import Stats
+from zerowait.engine import Stats, failure_reason
 from zerowait.errors import DataError
-from zerowait.types import Reward
+from zerowait.types import Abstain, Reward
 
 _TEXT_COLUMNS: Final = ("reward_components", "reward_policy", "reward_why")
 _SHOWN_REASONS: Final = 5
+_MOST_REASONS: Final = 200
 
 
 def reward_columns(reward: Reward | list[Reward]) -> dict[str, Any]:
@@ -99,11 +101,15 @@ class RewardCounts:
         responses: their number; a row may have several.
         abstained: responses without a reward.
         total: the sum of all rewards.
+        failures: how often each component abstained, by its name and the reason.
+        details: the whole message behind each reason, of the first time.
     """
 
     def __init__(self) -> None:
         self.rows = self.responses = self.abstained = 0
         self.total = 0.0
+        self.failures: Counter[tuple[str, str]] = Counter()
+        self.details: dict[str, str] = {}
 
     def add(self, rewards: Sequence[Reward], *, rows: int) -> None:
         """Count the rewards of `rows` more rows."""
@@ -112,6 +118,17 @@ class RewardCounts:
         self.responses += len(rewards)
         self.abstained += len(rewards) - len(values)
         self.total += sum(values)
+        for reward in rewards:
+            for name, outcome in reward.components.items():
+                if isinstance(outcome, Abstain):
+                    self._add_failure(name, outcome)
+
+    def _add_failure(self, component: str, failed: Abstain) -> None:
+        reason = failure_reason(failed)
+        if (component, reason) not in self.failures and len(self.failures) >= _MOST_REASONS:
+            reason = f"{failed.kind.value}: other reasons"
+        self.failures[component, reason] += 1
+        self.details.setdefault(reason, f"{failed.kind.value}: {failed.detail}")
 
     @property
     def mean(self) -> float | None:
@@ -139,14 +156,16 @@ def summary(target: Path, counts: RewardCounts, stats: Stats) -> dict[str, Any]:
     }
 
 
-def show_summary(target: Path, counts: RewardCounts, stats: Stats, *, judged: bool) -> None:
+def show_summary(
+    target: Path, counts: RewardCounts, stats: Stats, *, judged: Collection[str]
+) -> None:
     """Print rows, mean reward, traffic of the judges, cost, warnings and why rows abstained.
 
     Args:
         target: the file with the rewards.
         counts: of its rows.
         stats: of the engine.
-        judged: whether the configuration has judges.
+        judged: the components whose outcomes are judges' verdicts.
     """
     print(f"{target}: {counts.line()}")
     if judged:
@@ -156,10 +175,10 @@ def show_summary(target: Path, counts: RewardCounts, stats: Stats, *, judged: bo
             f"p50 {stats.latency_p50_s:.2f} s"
         )
     if stats.budget_usd is not None:
-        print(f"budget: ${stats.budget_spent_usd:.4f} of ${stats.budget_usd:.2f} spent")
+        print(f"budget: ${stats.budget_spent_usd:.4f} of {_limit(stats.budget_usd)} spent")
     if stats.validation_budget_usd is not None:
         spent, limit = stats.validation_budget_spent_usd, stats.validation_budget_usd
-        print(f"validation budget: ${spent:.4f} of ${limit:.2f} spent")
+        print(f"validation budget: ${spent:.4f} of {_limit(limit)} spent")
     if stats.budget_usd is stats.validation_budget_usd is None and stats.spent_usd:
         print(f"cost: ${stats.spent_usd:.4f}")
     if stats.store_failures:
@@ -175,7 +194,29 @@ def show_summary(target: Path, counts: RewardCounts, stats: Stats, *, judged: bo
     if stats.abstentions:
         kinds = ", ".join(f"{kind} {count}" for kind, count in stats.abstentions.items())
         print(f"abstentions: {kinds}")
-    for reason, count in list(stats.reasons.items())[:_SHOWN_REASONS]:
+    _show_reasons(
+        [
+            (count, counts.details.get(reason, reason) if count == 1 else reason)
+            for reason, count in stats.reasons.items()
+        ]
+    )
+    of_rules = Counter({key: n for key, n in counts.failures.items() if key[0] not in judged})
+    if of_rules:
+        print(f"abstentions of rules: {of_rules.total()}")
+    _show_reasons([(count, f"{name}: {why}") for (name, why), count in of_rules.most_common()])
+
+
+def _show_reasons(reasons: Sequence[tuple[int, str]]) -> None:
+    for count, reason in reasons[:_SHOWN_REASONS]:
         print(f"  {count} x {reason}")
-    if len(stats.reasons) > _SHOWN_REASONS:
-        print(f"  and {len(stats.reasons) - _SHOWN_REASONS} reasons more, each in its row")
+    if len(reasons) > _SHOWN_REASONS:
+        print(f"  and {counted(len(reasons) - _SHOWN_REASONS, 'more reason')}, each in its row")
+
+
+def _limit(usd: float) -> str:
+    """A budget in dollars.
+
+    >>> _limit(25), _limit(0.0005)
+    ('$25.00', '$0.0005')
+    """
+    return f"${usd:.2f}" if usd >= 0.01 else f"${usd:.6f}".rstrip("0")

@@ -254,9 +254,19 @@ def _decode(text: bytes, where: str) -> Any:
         place = re.search(r"\(byte (\d+)\)", problem)
         if place is not None and text[int(place[1]) :].startswith(_NOT_IN_JSON):
             problem = "NaN and Infinity are none; write null"
+        if not _is_utf8(text):
+            problem = "it is not in UTF-8, in which the file has to be saved"
         raise DataError(f"{where}: is no JSON object: {problem}") from None
     except RecursionError:
         raise DataError(f"{where}: is no JSON object: it is nested too deeply") from None
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _checked_row(value: Any, where: str) -> dict[str, Any]:
@@ -272,7 +282,8 @@ def _read_table(path: Path, split: str | None) -> Any:
         return read_saved_dataset(path, split)
     _check_is_file(path)
     if path.suffix.lower() != PARQUET_SUFFIX:
-        raise DataError(f"{path} is none of {', '.join(JSON_SUFFIXES)} and {PARQUET_SUFFIX}")
+        kinds = f"{', '.join(JSON_SUFFIXES)} and {PARQUET_SUFFIX}"
+        raise DataError(f"{path} is none of {kinds}: save its rows as one of them")
     return _read_parquet(path)
 
 

@@ -192,8 +192,15 @@ def problems_of_rows(file: RowFile, unusable: Sequence[DataError]) -> str:
         if not place:  # "FILE: item 3: is no JSON object"
             place, _, problem = problem.partition(": ")
         rows.setdefault(problem, []).append(place.removeprefix(":"))
-    lines = [f"  {_ranges(places)}: {problem}" for problem, places in rows.items()]
+    ordered = sorted(rows.items(), key=lambda item: _number(item[1][0]))
+    lines = [f"  {_ranges(places)}: {problem}" for problem, places in ordered]
     return "\n".join([f"{file_name(file.path)}: {len(unusable)} rows cannot be scored", *lines])
+
+
+def _number(place: str) -> int:
+    """The row number in a place such as ``7`` or ``item 7``; 0 without one."""
+    digits = place.rpartition(" ")[2]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _ranges(places: Sequence[str]) -> str:

@@ -25,10 +25,11 @@ from zerowait.cli.row_files import (
 from zerowait.cli.samples import UsableRows, problems_of_rows, usable_samples
 from zerowait.cli.saved_datasets import rewards_name
 from zerowait.cli.tables import counted
-from zerowait.config import RewardConfig, load_config
+from zerowait.config import JudgeComponent, RewardConfig, load_config
 from zerowait.engine import Engine, Progress, Rewards, settle_groups
 from zerowait.engine.garbage_collection import collect_rarely
 from zerowait.errors import ConfigError, DataError
+from zerowait.record import REWARDS
 from zerowait.types import Reward, Sample
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     check_output(f"--out {target}", target, inputs=inputs, suffixes=_SUFFIXES)
     # Before anything is judged, since a missing pyarrow must not cost the verdicts
     arrow = columns_of(rows.rows, rows.table) if _is_parquet(target) else None
+    if record is not None:
+        _tell_of_earlier_rows(record)
     collect_rarely()
     with closing(Rewards(loaded, record=record)) as rewards:
         results = _rewards_of(rewards, samples, loaded, quiet=quiet)
@@ -141,10 +144,27 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         print_json(summary(target, counts, stats) | left_out)
     else:
         with redirect_stdout(sys.stderr if target == STANDARD_STREAM else sys.stdout):
-            show_summary(target, counts, stats, judged=bool(loaded.judges))
+            show_summary(target, counts, stats, judged=_judged(loaded))
             if unusable:
                 print(f"left out: {problems_of_rows(rows, unusable)}")
     return SOME_ABSTAINED if counts.abstained else 0
+
+
+def _tell_of_earlier_rows(record: Path) -> None:
+    """Say that a record has rows already, which its reader counts beside those of this command."""
+    with suppress(OSError):
+        if (record / REWARDS).stat().st_size:
+            print(
+                f"zerowait: --record {record}: the rewards of earlier commands stay in it, and "
+                "reports count them too; name another folder for a record of this command alone",
+                file=sys.stderr,
+            )
+
+
+def _judged(config: RewardConfig) -> list[str]:
+    """The components whose outcomes are judges' verdicts."""
+    parts = config.components.items()
+    return [name for name, part in parts if isinstance(part, JudgeComponent)]
 
 
 def _score_growing(folder: FolderWatch, *, record: Path | None, as_json: bool) -> int:
@@ -157,7 +177,7 @@ def _score_growing(folder: FolderWatch, *, record: Path | None, as_json: bool) -
         left_out = {"left_out": list(map(str, folder.unusable))}
         print_json(summary(folder.out, folder.counts, stats) | left_out)
     else:
-        show_summary(folder.out, folder.counts, stats, judged=bool(folder.config.judges))
+        show_summary(folder.out, folder.counts, stats, judged=_judged(folder.config))
         for problem in folder.unusable:
             print(f"left out: {problem}")
     if folder.rows_in_flight:

@@ -50,7 +50,12 @@ def show_samples(  # noqa: PLR0913, PLR0917 - typer reads options from parameter
     kind: Annotated[
         str | None, typer.Option(help="With an abstention of this kind, such as timeout.")
     ] = None,
-    row: Annotated[int | None, typer.Option(help="The row of this number, from 1.")] = None,
+    row: Annotated[
+        int | None, typer.Option(help="Of this number in the order of recording, from 1.")
+    ] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Of this id, where the rows have a column id.")
+    ] = None,
     grep: Annotated[
         str | None, typer.Option(help="With this text in prompt, response or a judge's reply.")
     ] = None,
@@ -71,6 +76,7 @@ def show_samples(  # noqa: PLR0913, PLR0917 - typer reads options from parameter
         step=step,
         split=split,
         row=row,
+        id=id_,
         judge=judge,
         component=component,
         kind=kind,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ import msgspec
 from zerowait.config.build import build, converted, tree_at
 from zerowait.config.callables import name_of
 from zerowait.config.judgement import Panel, PanelEntry
+from zerowait.config.key_places import OF_COMPONENTS, place_of, refuse_misplaced_keys
 from zerowait.config.log_to import read_log_to
 from zerowait.config.messages import kind_of
 from zerowait.config.schema import (
@@ -78,7 +80,11 @@ def _loaded(config: str | Path | Mapping[str, Any]) -> RewardConfig:
     if isinstance(config, str | Path):
         path, _, key = str(config).partition("#")
         source = read_yaml(Path(path).expanduser())
-        return read_config(source, (key,) if key else ())
+        at = (key,) if key else ()
+        named = tree_at(source, at)
+        if at and isinstance(named, str):  # a recipe may name the file of its reward
+            return read_config(read_yaml(source.base / Path(named).expanduser()))
+        return read_config(source, at)
     if not isinstance(config, Mapping):
         raise ConfigError(
             f"a reward configuration is a path, a mapping or a RewardConfig, not {kind_of(config)}"
@@ -95,7 +101,9 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         source.fail(at, f"must be a mapping with the key 'components', not {kind_of(tree)}")
     for key in tree:
         if key not in _TOP:
-            source.unknown_key(at, key, _TOP)
+            _refuse_recipe(source, tree)
+            source.unknown_key(at, key, _TOP, hint=place_of(key))
+    refuse_misplaced_keys(source, at, tree)
     components = _components(source, (*at, "components"), tree.get("components"))
     judges, panels = _judges(source, (*at, "judges"), tree.get("judges"))
     prices = {
@@ -121,6 +129,14 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         source=source,
         at=at,
     )
+
+
+def _refuse_recipe(source: Source, tree: Mapping[str, Any]) -> None:
+    if "reward" not in tree or "algorithm" not in tree:
+        return
+    reward = tree["reward"]
+    where = repr(reward) if isinstance(reward, str) else f"{source.name}#reward"
+    raise ConfigError(f"{source.name} is a recipe, and the rewards are in {where}: name that")
 
 
 def _judges(source: Source, at: KeyPath, tree: Any) -> tuple[dict[str, Judge], dict[str, Panel]]:
@@ -152,17 +168,29 @@ def _component(source: Source, at: KeyPath) -> Component:
         wrong, right = factor
         why = f"is not for a {given[0]}, whose factor is {right}: write {right}"
         source.fail((*at, wrong), why)
+    if not given:
+        _refuse_misspelled_kind(source, at, tree)
     if len(given) != 1:
-        source.fail(at, f"needs exactly one of scorer, judge, shape; it has {given or 'none'}")
+        source.fail(
+            at, f"needs exactly one of scorer, judge, shape; it has {' and '.join(given) or 'none'}"
+        )
     kind = _COMPONENT_KINDS[given[0]]
     fields = [name for name in kind.__struct_fields__ if name != "options"]
     own = {key: value for key, value in tree.items() if key in fields}
     options = {key: value for key, value in tree.items() if key not in fields}
     if options and "options" not in kind.__struct_fields__:
-        source.unknown_key(at, next(iter(options)), fields)
+        key = next(iter(options))
+        source.unknown_key(at, key, fields, hint=place_of(key, beside=OF_COMPONENTS))
     if options:
         own["options"] = options
     return converted(source, at, own, kind)
+
+
+def _refuse_misspelled_kind(source: Source, at: KeyPath, tree: Mapping[Any, Any]) -> None:
+    known = {name for kind in _COMPONENT_KINDS.values() for name in kind.__struct_fields__}
+    for key in tree:
+        if key not in known and get_close_matches(str(key), _COMPONENT_KINDS):
+            source.unknown_key(at, key, [*_COMPONENT_KINDS])
 
 
 def _check_name(source: Source, at: KeyPath) -> None:

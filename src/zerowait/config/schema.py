@@ -268,7 +268,9 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         verdict: the form of its answer.
         max_tokens: the longest answer; a truncated one is retried once with twice as many.
         temperature: sampling temperature of the judge.
-        parameters: further fields of the request body, such as ``top_p`` or ``seed``.
+        parameters: further fields of the request body, such as ``top_p`` or ``seed``; with
+            ``{temperature: null, max_completion_tokens: null}`` no temperature is sent, and
+            `max_tokens` under the newer name.
         ask: criteria ``together`` in one call, ``apart`` in one call each, or, those of a row's
             own rubric, ``{batch: k}``: k in one call.
         votes: how often it is asked the same question, and how the answers are pooled.

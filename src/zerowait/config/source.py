@@ -63,11 +63,22 @@ class Source:
             key += ":" * bool(key)
         return f"{location}: {key} {problem}" if key else f"{location}: {problem}"
 
-    def unknown_key(self, path: KeyPath, key: object, known: list[str]) -> NoReturn:
-        """Raise the error for a key that does not exist, with the nearest one that does."""
+    def unknown_key(
+        self, path: KeyPath, key: object, known: list[str], *, hint: str = ""
+    ) -> NoReturn:
+        """Raise the error for a key that does not exist.
+
+        Args:
+            path: of the section in which it stands.
+            key: that does not exist there.
+            known: the keys that do, of which the error names the nearest.
+            hint: the end of the message in place of that one.
+        """
         what = path_text(path) or "it"
         location = self.message((*path, str(key)), "").split(": ", 1)[0]
-        raise ConfigError(f"{location}: {what} has no key {key!r}{did_you_mean(str(key), known)}")
+        raise ConfigError(
+            f"{location}: {what} has no key {key!r}{hint or did_you_mean(str(key), known)}"
+        )
 
 
 def path_text(path: KeyPath) -> str:

@@ -27,6 +27,7 @@ from zerowait.observe.report import (
     comparison,
     falls,
     read_report,
+    reasons,
     traffic,
 )
 from zerowait.observe.reward_comparison import (
@@ -68,6 +69,7 @@ __all__ = [
     "notes_on_earlier_rows",
     "outcome_words",
     "read_report",
+    "reasons",
     "replay",
     "rows_in",
     "rows_to_replay",

@@ -14,6 +14,7 @@ from zerowait.observe.recorded_samples import outcome_in
 from zerowait.types import FailureKind, Outcome, content_text
 
 _PICTURE: Final = "[picture]"
+_MOST_NAMED: Final = 20
 
 
 class SampleFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +22,7 @@ class SampleFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         abstained: the reward or a component abstained.
-        group, step, split, row: as recorded.
+        group, step, split, row, id: as recorded.
         judge: with a judgement of this judge.
         component: that has this component, and not skipped.
         kind: with an abstention of this kind.
@@ -35,6 +36,7 @@ class SampleFilter(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     split: str | None = None
     row: int | None = None
+    id: str | None = None
     judge: str | None = None
     component: str | None = None
     kind: str | None = None
@@ -140,7 +142,7 @@ def find_samples(
 def _conditions(wanted: SampleFilter) -> Iterator[tuple[str, Sequence[Any]]]:
     """Conditions in SQL, each with its values."""
     yield "current = 1", ()
-    plain = {"prompt_group": "group", "step": "step", "split": "split", "row": "row"}
+    plain = {"prompt_group": "group", "step": "step", "split": "split", "row": "row", "id": "id"}
     for column, name in plain.items():
         value = getattr(wanted, name)
         if value is not None:
@@ -183,6 +185,7 @@ def _check(connection: sqlite3.Connection, wanted: SampleFilter) -> None:
         "step": "SELECT DISTINCT step FROM rewards WHERE step IS NOT NULL",
         "split": "SELECT DISTINCT split FROM rewards",
         "group": "SELECT DISTINCT prompt_group FROM rewards WHERE prompt_group IS NOT NULL",
+        "id": "SELECT DISTINCT id FROM rewards WHERE id IS NOT NULL",
         "judge": "SELECT DISTINCT judge FROM judgements",
         "component": "SELECT DISTINCT component FROM components",
     }
@@ -212,7 +215,10 @@ def _unknown(name: str, value: Any, known: Sequence[Any]) -> str:
     if name == "step":
         steps = sorted(known)
         return f"--step {value}: the record has the steps {steps[0]} to {steps[-1]}"
-    return f"--{name} {value}: is not in the record{did_you_mean(value, known)}"
+    hint = did_you_mean(value, known)
+    if len(known) > _MOST_NAMED and "did you mean" not in hint:
+        hint = f"; it has {len(known)} {name}s, such as {', '.join(known[:3])}"
+    return f"--{name} {value}: is not in the record{hint}"
 
 
 def _found(connection: sqlite3.Connection, row: sqlite3.Row, wanted: SampleFilter) -> FoundSample:

@@ -200,7 +200,6 @@ def traffic(report: Report) -> list[TableRow]:
             "abstentions",
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
-        *_reasons(stats),
         (_WAITED, shown_number(_total_wait_s(report), 2)),
         *_anchors(stats),
     ]
@@ -212,10 +211,10 @@ def _total_wait_s(report: Report) -> float | None:
     return math.fsum(waited) if waited else None
 
 
-def _reasons(stats: dict[str, Any]) -> list[TableRow]:
-    """The five most frequent reasons of failed judgements, as the endpoints gave them."""
-    reasons = list(stats.get("reasons", {}).items())
-    return [(f"not reached, {count} times", reason) for reason, count in reasons[:_MAX_REASONS]]
+def reasons(report: Report) -> list[str]:
+    """The five most frequent reasons of failed judgements, as the endpoints gave them, in lines."""
+    counts = list(report.stats.get("reasons", {}).items())
+    return [f"not reached, {count} x {reason}" for reason, count in counts[:_MAX_REASONS]]
 
 
 def _anchors(stats: dict[str, Any]) -> list[TableRow]:

@@ -163,7 +163,7 @@ class RecordIndex(sqlite3.Connection):
             self._own.cleanup()
 
 
-def open_index(folder: Path) -> RecordIndex:
+def open_index(folder: str | Path) -> RecordIndex:
     """The index of the record in `folder`, brought up to date; rows are `sqlite3.Row`.
 
     Close it when it is no longer needed. It may be used from one thread at a time.
@@ -173,8 +173,13 @@ def open_index(folder: Path) -> RecordIndex:
     Raises:
         DataError: nothing was recorded there, or none of its rewards can be read.
     """
+    folder = Path(folder)
     if not any(parts_of(folder, name) for name in _READERS):
-        raise DataError(f"{folder} holds no record: none of {', '.join(_READERS)} is there")
+        why = f"none of {', '.join(_READERS)} is there"
+        if not folder.is_dir():
+            is_what = "it is a file" if folder.exists() else "there is no such folder"
+            why = f"{is_what}; name the folder of a run"
+        raise DataError(f"{folder} holds no record: {why}")
     own: TemporaryDirectory[str] | None = None
     for place in _places(folder):
         if place is None:

@@ -175,7 +175,8 @@ class PromptGroups:
             return
         need = f"which the component {self.needed_by!r} needs"
         if sample.group is None:
-            raise DataError(f"{sample_name(sample)} has no group, {need}")
+            alike = "give all responses to one prompt the same"
+            raise DataError(f"{sample_name(sample)} has no group, {need}: {alike}")
         if size is None:
             raise DataError(
                 f"{sample_name(sample)} has no group_size, {need} to know when its group is "

@@ -46,7 +46,7 @@ class Shapes:
             raise DataError(
                 f"{sample_name(sample)} has no response_tokens, which the shape "
                 f"{self._steps[0].name!r} needs: "
-                "set it to the number of tokens the model wrote, or give a tokenizer"
+                "set it to the number of tokens the model wrote, or give zerowait.open a tokenizer"
             )
 
     async def outcomes(

@@ -336,11 +336,11 @@ def _check_length(request: web.Request) -> None:
 async def _answer_expect(request: web.Request) -> web.StreamResponse | None:
     """Answer ``Expect: 100-continue``; None lets the body come, a response refuses it."""
     if request.headers.get("Expect", "").lower() != "100-continue":
-        return _error_response(web.HTTPExpectationFailed())
+        return _error_response(request, web.HTTPExpectationFailed())
     try:
         _check_length(request)
     except web.HTTPRequestEntityTooLarge as error:
-        return _error_response(error)
+        return _error_response(request, error)
     if request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     return None
@@ -350,11 +350,24 @@ def _json(body: bytes, *, status: int = 200, **headers: str) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
 
 
-def _error_response(error: web.HTTPException) -> web.Response:
-    response = _json(wire.error_body(error, error.text), status=error.status)
+def _error_response(request: web.Request, error: web.HTTPException) -> web.Response:
+    text = error.text
+    if error.status in (404, 405):
+        text = f"there is no {request.method} {request.path}; there are {_routes(request.app)}"
+    response = _json(wire.error_body(error, text), status=error.status)
     if error.status in (408, 413):
         response.force_close()  # the rest of the body must not be read as another request
     return response
+
+
+def _routes(app: web.Application) -> str:
+    """The requests that are answered, such as ``POST /v1/score``."""
+    routes = [
+        f"{route.method} {route.resource.canonical}"
+        for route in app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    ]
+    return ", ".join(sorted(routes))
 
 
 @web.middleware
@@ -365,7 +378,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        return _error_response(error)
+        return _error_response(request, error)
     except tuple(_STATUS) as error:
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         return await _failed(request, error, status)

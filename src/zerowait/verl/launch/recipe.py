@@ -350,6 +350,8 @@ def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = No
     if not isinstance(tree, dict):
         source.fail((), f"a recipe is a mapping with the keys {', '.join(_NEEDED)}")
     for key in tree:
+        if key == "components":
+            source.fail((), "this is a reward.yaml; a recipe names one, as `reward: reward.yaml`")
         if key not in _TOP:
             source.unknown_key((), key, _TOP)
     for key in _NEEDED:
