@@ -341,6 +341,10 @@ ADVICE: Final[dict[str, str]] = {
     "judge_disagrees": "Read the worst groups with the judge's replies: does the rubric reward "
     "style over the right answer? Give the judge the reference, or gate it by the rule.",
     "mean_jump": "Select the step on the curve: the panel says what changed.",
+    "judge_fails": "Read the commonest failure in the provider's words. No answer, or 5xx: look at "
+    "the provider's status page or your server. 401, 402, 429 or budget: the key, the account, "
+    "the quota or traffic.budget_usd. Unparseable or truncated: the rubric, or max_tokens. Until "
+    "it is mended these rows are worth what on_failure says.",
     "abstains_by_length": "Raise max_tokens and the timeout of the judge, or its prompt's limit, "
     "so that long responses are judged as often as short ones.",
     "abstains_by_score": "Read the failed replies: responses that make the judge fail must not be "
