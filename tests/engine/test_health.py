@@ -319,7 +319,10 @@ def told_when(events):
     """The alarms about failing judges, with how many rewards were known of all steps by then."""
     told = []
     seen = 0
-    listener = lambda alarm: told.append((alarm.kind, alarm.step, seen, alarm.why))
+
+    def listener(alarm):
+        told.append((alarm.kind, alarm.step, seen, alarm.why))
+
     monitor = HealthMonitor(compile_plan(load_config(CONFIG)), listener)
     for event in events:
         seen += 1

@@ -134,8 +134,8 @@ def findings(rows: Sequence[HealthRow], past: Sequence[StepMean] = ()) -> list[H
       when 95 % of the values are the largest or the smallest of the step.
     - ``judge_disagrees``: a Spearman correlation with the rule score of -0.3 or less that is 4
       standard errors from 0.
-    - ``judge_fails``: a judge has no verdict on more than a tenth of its rows, by 4 standard errors,
-      and on at least 8.
+    - ``judge_fails``: a judge has no verdict on more than a tenth of its rows, by 4 standard
+      errors, and on at least 8.
     - ``abstains_by_…``: a rank sum that is 4 standard errors from 0, with at least 8 rows on each
       side.
     - ``mean_jump``: a change of 6 times the median change of at least 8 steps, and of 6 standard
@@ -161,7 +161,7 @@ def findings(rows: Sequence[HealthRow], past: Sequence[StepMean] = ()) -> list[H
 
 
 def failing_judge(component: str, rows: Sequence[HealthRow], count: int) -> HealthFinding | None:
-    """The alarm ``judge_fails`` of a judge; None where it fails no more often than a tenth.
+    """The alarm ``judge_fails`` of a judge; None where no more than a tenth fails.
 
     Args:
         component: the judge's.

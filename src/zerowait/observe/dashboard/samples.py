@@ -97,7 +97,8 @@ def sample_page(
         index: of the run.
         wanted: the filter.
         order: newest and oldest by the order of recording; highest and lowest by reward, or by the
-            score of the filter's component, samples without one left out.
+            score of the filter's component, samples without one left out; of a component that
+            abstained or was skipped, by reward.
         after: ``next`` of the page before; None for the first.
         limit: the most samples in it.
 
@@ -195,13 +196,18 @@ def _of_components(wanted: SampleQuery) -> _Condition:
     if wanted.outcome is not None:
         if wanted.outcome == "abstain":
             terms.append("c.kind > ''")  # only an abstention has a kind, and kinds have an index
+        elif wanted.outcome in _SETTLED:  # as the partial index has it
+            terms.append(f"c.outcome = '{wanted.outcome}'")
         else:
-            terms.append(f"c.{'outcome' if wanted.outcome in _SETTLED else 'kind'} = ?")
+            terms.append("c.kind = ?")
             given.append(wanted.outcome)
     both = " AND ".join(terms)
+    table = "components c"
+    if wanted.outcome == "skipped":
+        table += " INDEXED BY components_skipped"
     return _Condition(
-        f"SELECT 1 FROM components c WHERE {both}",
-        f"SELECT c.row FROM components c WHERE {both}",
+        f"SELECT 1 FROM {table} WHERE {both}",
+        f"SELECT c.row FROM {table} WHERE {both}",
         "EXISTS (SELECT 1 FROM components c INDEXED BY components_row "
         f"WHERE c.row = r.row AND {both})",
         tuple(given),
@@ -259,7 +265,7 @@ def _by_value(where: _Sql, wanted: SampleQuery, order: str, after: str | None) -
     value, given = "r.value", list(where.given)
     terms = f"{where.text} AND r.value IS NOT NULL"
     source = "rewards r" if where.text == _CURRENT else _ROWS
-    if wanted.component is not None:
+    if _sorts_by_score(wanted):
         value = "k.value"
         bounds = {"k.value >= ?": wanted.least, "k.value <= ?": wanted.most}
         scores = {"k.component = ?": wanted.component} | {
@@ -279,6 +285,11 @@ def _by_value(where: _Sql, wanted: SampleQuery, order: str, after: str | None) -
         f"SELECT r.row, {value} FROM {source} WHERE {terms} ORDER BY {value} {way}, r.row {way}",
         given,
     )
+
+
+def _sorts_by_score(wanted: SampleQuery) -> bool:
+    """Whether the component's score is what samples are sorted by; abstained ones have none."""
+    return wanted.component is not None and wanted.outcome in {None, "score"}
 
 
 def _is_of_component_alone(wanted: SampleQuery) -> bool:
@@ -484,6 +495,10 @@ def choices(index: sqlite3.Connection) -> Mapping[str, Any]:
         "kinds": names(_distinct("components", "kind")),
         "judges": names(_distinct("judgements", "judge")),
         "sources": names(_distinct("judgements", "source")),
+        "skipped": index.execute(
+            "SELECT EXISTS (SELECT 1 FROM components INDEXED BY components_skipped "
+            "WHERE outcome = 'skipped')"
+        ).fetchone()[0],
         "steps": {"first": min(steps, default=None), "last": max(steps, default=None)},
     }
 

@@ -23,7 +23,15 @@ from zerowait.errors import DataError
 from zerowait.judge.reply import decode_reply
 from zerowait.observe.axis import Axis, find_axis
 from zerowait.observe.config_differences import UsedConfiguration, used_configurations
-from zerowait.observe.fall import Fall, FallReader, event_words, find_falls
+from zerowait.observe.fall import (
+    Fall,
+    FallReader,
+    SlowFall,
+    event_words,
+    find_falls,
+    find_slow_fall,
+    held_out_falls,
+)
 from zerowait.observe.timeline import StepTimes, step_times
 from zerowait.rank_statistics import rank_correlation
 from zerowait.record import RecordIndex, damage_in
@@ -74,6 +82,21 @@ class RecordedRun(msgspec.Struct, frozen=True):
     def falls(self) -> tuple[list[int], list[int]]:
         """The points worth asking about; see `find_falls`."""
         return find_falls(self.connection, self.axis, self.judged, self.configurations)
+
+    def slow_fall(self) -> SlowFall | None:
+        """The deepest fall that no single step explains; see `find_slow_fall`."""
+        return find_slow_fall(self.connection, self.axis)
+
+    def explain_slow(self, slow: SlowFall) -> Fall:
+        """Why the reward fell there."""
+        reader = FallReader(
+            self.connection,
+            self.axis,
+            self.judged,
+            slow=slow,
+            configurations=self.configurations,
+        )
+        return reader.explain_slow(slow)
 
     def fall_reader(self, *, only: int | None = None) -> FallReader:
         """What explains the falls of this run, or that of one point."""
@@ -167,14 +190,19 @@ class RewardCurves(msgspec.Struct, frozen=True, kw_only=True):
     """View ``rewards``: the reward by point, and on each other split (`held_out`, by its name).
 
     Args:
-        falls: where the reward fell, or no row has one. changed: where only components got worse,
-            or the configuration is another one. Both the clearest first.
+        falls: where the reward fell, or no row has one, the clearest first.
+        changed: where only components got worse, a judge gave much more at once, or the
+            configuration is another one, the clearest first.
+        slow: where a slow fall began and ended; None without one.
+        notes: what goes wrong over a longer time, in words.
     """
 
     train: Band
     held_out: dict[str, Band]
     falls: list[int]
     changed: list[int]
+    slow: tuple[int, int] | None
+    notes: list[str]
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,10 +348,14 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """What the panel of one step shows: why its reward changed, its groups, its times."""
+    """What the panel of one step shows: why its reward changed, its groups, its times.
+
+    `slow` is the slow fall that ends at this point; None without one.
+    """
 
     point: int
     fall: Fall
+    slow: Fall | None = None
     worst: list[Group] = []
     best: list[Group] = []
     timeline: Timeline | None = None
@@ -516,7 +548,15 @@ def rewards(run: RecordedRun) -> RewardCurves:
     )
     held_out = {row["split"]: _band(run, "split = :split", split=row["split"]) for row in others}
     falls, changed = run.falls()
-    return RewardCurves(train=train, held_out=held_out, falls=falls, changed=changed)
+    slow = run.slow_fall()
+    return RewardCurves(
+        train=train,
+        held_out=held_out,
+        falls=[at for at in falls if slow is None or not slow.high[-1] < at <= slow.low[-1]],
+        changed=changed,
+        slow=None if slow is None else (slow.high[-1], slow.low[-1]),
+        notes=list(held_out_falls(run.connection, run.axis)),
+    )
 
 
 def _drops(band: Band) -> list[int]:
@@ -870,7 +910,8 @@ def points_by_interest(run: RecordedRun) -> list[int]:
     alarmed = [each.step for each in alarm_list(run).alarms if each.step in set(train.points)]
     ends = [train.points[-1], train.points[0]] if train.points else []
     drops = _drops(train)
-    asked = [*curves.falls, *curves.changed, *drops]
+    slow = [curves.slow[1]] if curves.slow else []
+    asked = [*curves.falls, *slow, *curves.changed, *drops]
     chosen = [*asked, *(at for at in alarmed if at is not None), *ends, *reversed(train.points)]
     return list(dict.fromkeys(chosen))
 
@@ -896,9 +937,11 @@ def point(
     worst = _ranked_groups(run, at, "ASC", groups_shown)
     best = _ranked_groups(run, at, "DESC", groups_shown)
     named = {group.group for group in worst}
+    slow = run.slow_fall()
     return Point(
         point=at,
         fall=falls.explain(at),
+        slow=run.explain_slow(slow) if slow is not None and slow.low[-1] == at else None,
         worst=worst,
         best=[group for group in best if group.group not in named],
         timeline=_timeline(run, at),

@@ -42,7 +42,7 @@ export async function showSamples(main, given) {
 // ---------------------------------------------------------------- the filter
 
 function filterForm(choices, given) {
-  const outcomes = ["abstain", ...choices.kinds, "score", "skipped"];
+  const outcomes = ["abstain", ...choices.kinds, "score", ...(choices.skipped ? ["skipped"] : [])];
   const steps = choices.steps;
   const form = element(
     "form",
