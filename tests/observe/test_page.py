@@ -326,7 +326,7 @@ def test_quantiles_lie_within_the_values_and_rise(rows):
 
 def index_of(rows):
     """An index of rewards `(step, value, group)` that were not written as lines first."""
-    from zerowait.record.index import _INDEXES, _TABLES, RecordIndex
+    from zerowait.record.index import _INDEXES, _TABLES, RecordIndex, _sum_up
 
     index = sqlite3.connect(":memory:", factory=RecordIndex)
     index.folder = Path("/nowhere")  # which has no configuration
@@ -340,6 +340,8 @@ def index_of(rows):
             for number, (step, value, group) in enumerate(rows, start=1)
         ),
     )
+    steps = index.execute("SELECT DISTINCT split, step FROM rewards").fetchall()
+    _sum_up(index, [tuple(each) for each in steps])
     return index
 
 

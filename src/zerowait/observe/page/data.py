@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from statistics import fmean
 from typing import Any, Final, Literal
 
 import msgspec
@@ -52,6 +53,7 @@ _ALARMS_SHOWN: Final = 100
 _PAIRS_SHOWN: Final = 6
 _COMPONENTS_SHOWN: Final = 24
 _ROWS_OF_COMPONENTS: Final = 5000
+_ROWS_OF_TIMES: Final = 5000
 _BINS: Final = 12
 _CELLS: Final = 1000
 
@@ -111,8 +113,13 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
 def open_run(connection: RecordIndex, name: str = "") -> RecordedRun:
     """The run whose index this is; call it again when the index has grown."""
-    found = connection.execute("SELECT DISTINCT component FROM judgements WHERE component <> ''")
-    judged = {row["component"] for row in found}
+    # from one to the next in the index, which SQLite itself reads as a whole for DISTINCT
+    found = connection.execute(
+        "WITH RECURSIVE names(name) AS (SELECT MIN(component) FROM judgements WHERE component > '' "
+        "UNION ALL SELECT (SELECT MIN(component) FROM judgements WHERE component > name) "
+        "FROM names WHERE name IS NOT NULL) SELECT name FROM names WHERE name IS NOT NULL"
+    )
+    judged = {row["name"] for row in found}
     configurations = tuple(used_configurations(connection, connection.folder))
     for used in configurations:  # judgements need not be recorded
         judged |= {name for name, part in used.components.items() if part.get("judge")}
@@ -401,8 +408,15 @@ def overview(run: RecordedRun) -> Overview:
     counts = run.rows(
         "SELECT COUNT(*) AS all_rows, SUM(current) AS rows, "
         "SUM(current = 1 AND value IS NULL) AS abstained, "
-        "MIN(NULLIF(submitted_at, 0)) AS began_at, MAX(NULLIF(settled_at, 0)) AS ended_at, "
-        "SUM(current = 1 AND split = :main AND step IS NULL) AS without_step FROM rewards"
+        "SUM(current = 1 AND split = :main AND step IS NULL) AS without_step "
+        "FROM rewards INDEXED BY rewards_filters"
+    )[0]
+    # rows are recorded as they settle, and times are in no index of a large record
+    times = run.rows(
+        "SELECT (SELECT MIN(NULLIF(submitted_at, 0)) FROM rewards WHERE row <= :rows) AS began_at, "
+        "(SELECT MAX(NULLIF(settled_at, 0)) FROM rewards "
+        "WHERE row > (SELECT MAX(row) FROM rewards) - :rows) AS ended_at",
+        rows=_ROWS_OF_TIMES,
     )[0]
     splits = run.rows(
         "SELECT split, COUNT(*) AS n FROM rewards WHERE current = 1 GROUP BY split ORDER BY n DESC"
@@ -421,8 +435,8 @@ def overview(run: RecordedRun) -> Overview:
         without_step=without_step,
         components=component_names(run),
         judged=judged_components(run),
-        began_at=counts["began_at"],
-        ended_at=counts["ended_at"],
+        began_at=times["began_at"],
+        ended_at=times["ended_at"],
         first=_mean_at(run, "MIN"),
         last=_mean_at(run, "MAX"),
         counters=_counters(run),
@@ -478,8 +492,9 @@ def component_names(run: RecordedRun, limit: int = _COMPONENTS_SHOWN) -> list[st
     """The components in the order in which they were recorded, at most `limit`."""
     # every row has all of them, and a resumed run may have others at its end
     found = run.rows(
-        "WITH ends AS (SELECT rowid AS place, component FROM components WHERE rowid <= :rows OR "
-        "rowid > (SELECT MAX(rowid) FROM components) - :rows) "
+        "WITH ends AS (SELECT rowid AS place, component FROM components WHERE rowid <= :rows "
+        "UNION ALL SELECT rowid AS place, component FROM components "
+        "WHERE rowid > (SELECT MAX(rowid) FROM components) - :rows) "
         "SELECT component FROM ends GROUP BY component ORDER BY MIN(place) LIMIT :limit",
         limit=limit,
         rows=_ROWS_OF_COMPONENTS,
@@ -651,8 +666,11 @@ def _quantiles(cells: Sequence[sqlite3.Row], count: int) -> list[float] | None:
 def abstentions(run: RecordedRun) -> Abstentions:
     """The document of view ``abstentions``."""
     points = run.rows(
-        f"SELECT {run.axis.sql} AS point, COUNT(*) AS n FROM rewards r "
-        "WHERE current = 1 AND split = :main GROUP BY point HAVING point IS NOT NULL ORDER BY point"
+        f"SELECT {run.axis.of('step')} AS point, SUM(rows) AS n FROM steps "
+        "WHERE split = :main AND step IS NOT NULL GROUP BY point ORDER BY point"
+        if run.axis.kind == "step"
+        else f"SELECT {run.axis.sql} AS point, COUNT(*) AS n FROM rewards r "
+        "WHERE current = 1 AND split = :main GROUP BY point ORDER BY point"
     )
     place = {row["point"]: index for index, row in enumerate(points)}
     found = run.rows(
@@ -792,7 +810,7 @@ def length(run: RecordedRun) -> Relations:
     name = "response tokens" if has_tokens else "response characters"
     whole = _relation(
         run,
-        f"SELECT row, {column} AS x, value AS y FROM rewards r "
+        f"SELECT {column} AS x, value AS y FROM rewards r "
         f"WHERE current = 1 AND split = :main AND value IS NOT NULL AND {_sampled(run)}",
         (name, "reward"),
         {},
@@ -800,7 +818,7 @@ def length(run: RecordedRun) -> Relations:
     parts = [
         _relation(
             run,
-            f"SELECT r.row AS row, r.{column} AS x, c.value AS y FROM rewards r "
+            f"SELECT r.{column} AS x, c.value AS y FROM rewards r "
             "CROSS JOIN components c ON c.row = r.row WHERE r.current = 1 AND r.split = :main "
             f"AND c.component = :component AND c.outcome = 'score' AND {_sampled(run)}",
             (name, component),
@@ -819,7 +837,7 @@ def judge_agreement(run: RecordedRun) -> Relations:
     found = [
         _relation(
             run,
-            "SELECT a.row AS row, a.value AS x, b.value AS y FROM rewards r "
+            "SELECT a.value AS x, b.value AS y FROM rewards r "
             "CROSS JOIN components a ON a.row = r.row CROSS JOIN components b ON b.row = r.row "
             "WHERE r.current = 1 AND r.split = :main AND a.component = :rule "
             "AND b.component = :judge AND a.outcome = 'score' AND b.outcome = 'score' "
@@ -836,38 +854,35 @@ def _relation(
     run: RecordedRun, source: str, names: tuple[str, str], parameters: Mapping[str, Any]
 ) -> Scatter:
     """A sample of the query's ``x`` and ``y``, evenly over its rows, and means in bins of x."""
-    cut = f"WITH source AS ({source}) "
-    seen = run.rows(
-        f"{cut}SELECT COUNT(*) AS n, MIN(x) AS low, MAX(x) AS high FROM source WHERE x IS NOT NULL",
-        **parameters,
-    )[0]
-    count = seen["n"]
-    if not count:
+    pairs = [
+        (row["x"], row["y"])
+        for row in run.rows(f"{source} ORDER BY r.row", **parameters)
+        if row["x"] is not None
+    ]
+    if not pairs:
         return Scatter(x=names[0], y=names[1], dots=[], means=[], rho=None, rows=0)
-    dots = run.rows(
-        f"{cut}SELECT x, y FROM (SELECT x, y, ROW_NUMBER() OVER (ORDER BY row) AS place "
-        "FROM source WHERE x IS NOT NULL) WHERE place % :every = 0 ORDER BY x",
-        every=-(-count // MAX_DOTS),
-        **parameters,
-    )
-    means = run.rows(
-        f"{cut}SELECT AVG(x) AS x, AVG(y) AS y, COUNT(*) AS n FROM source WHERE x IS NOT NULL "
-        "GROUP BY MIN(CAST((x - :low) / :width AS INTEGER), :last) ORDER BY x",
-        low=seen["low"],
-        width=max((seen["high"] - seen["low"]) / _BINS, 1e-12),
-        last=_BINS - 1,
-        **parameters,
-    )
+    every = -(-len(pairs) // MAX_DOTS)
+    dots = sorted(pairs[every - 1 :: every])
     return Scatter(
         x=names[0],
         y=names[1],
-        dots=[(row["x"], row["y"]) for row in dots],
-        means=[(row["x"], row["y"], row["n"]) for row in means],
-        rho=rank_correlation([row["x"] for row in dots], [row["y"] for row in dots])
-        if len(dots) > 1
-        else None,
-        rows=count,
+        dots=dots,
+        means=list(_means_in_bins(pairs)),
+        rho=rank_correlation([x for x, _ in dots], [y for _, y in dots]) if len(dots) > 1 else None,
+        rows=len(pairs),
     )
+
+
+def _means_in_bins(pairs: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, int]]:
+    """``(mean x, mean y, n)`` of each part of the range of x that has any."""
+    low, high = min(x for x, _ in pairs), max(x for x, _ in pairs)
+    width = max((high - low) / _BINS, 1e-12)
+    bins: dict[int, list[tuple[float, float]]] = {}
+    for pair in pairs:
+        bins.setdefault(min(int((pair[0] - low) / width), _BINS - 1), []).append(pair)
+    for _, inside in sorted(bins.items()):
+        xs, ys = zip(*inside, strict=True)
+        yield fmean(xs), fmean(ys), len(inside)
 
 
 def alarm_list(run: RecordedRun) -> Alarms:
