@@ -923,8 +923,9 @@ def _worse_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     if rules:
         judged = {n: z for n, z in _z_of(before, now, judged=True).items() if z <= -2.0}
         worst = sorted(rules, key=lambda name: (rules[name], name))
-        beside = f", and so did {', '.join(sorted(judged))}" if judged else ""
-        evidence.add(0.35 if judged else 0.25, f"{', '.join(worst[:3])} fell{beside}")
+        fell = ", ".join(_moved_from(before, now, name) for name in worst[:3])
+        judges = "; by judges, " + ", ".join(_moved_from(before, now, name) for name in judged)
+        evidence.add(0.35 if judged else 0.25, fell + (judges if judged else ""))
         known, tested = _held_out(before, now, worst[0])
         if known and tested and _z(known, tested) <= -2.0:
             evidence.add(
@@ -940,6 +941,11 @@ def _worse_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
         "Look at the held-out score at this step. If it fell too, go back to the checkpoint before "
         "and try a lower learning rate; read the worst group for what broke.",
     )
+
+
+def _moved_from(before: RewardWindow, now: RewardWindow, name: str) -> str:
+    """A component that fell, with its figures."""
+    return f"{name} fell from {number(before.parts[name].mean)} to {number(now.parts[name].mean)}"
 
 
 def number(value: float) -> str:

@@ -19,6 +19,8 @@ _MOST_COUNTED: Final = 10_000
 _FEW: Final = 5_000
 """Up to so many matches of a condition on another table are looked up first, each by its row; of
 more matches some are near wherever the reading begins, so rows are read and tested in order."""
+_FEW_TO_SORT: Final = 100_000
+"""Likewise where all that matches is sorted, and so all rows would be tested."""
 _SETTLED: Final = frozenset({"score", "skipped"})
 _CURRENT: Final = "r.current = 1"
 _ROWS: Final = "rewards r INDEXED BY rewards_filters"
@@ -105,8 +107,9 @@ def sample_page(
     Raises:
         DataError: `after` is no ``next``, or sorting so many samples takes too long.
     """
-    where = _where(index, wanted)
-    if order in {"highest", "lowest"}:
+    by_value = order in {"highest", "lowest"}
+    where = _where(index, wanted, few=_FEW_TO_SORT if by_value else _FEW)
+    if by_value:
         query = _by_value(where, wanted, order, after)
         rows, following = _sorted_rows(index, query, limit)
     else:
@@ -122,7 +125,7 @@ class _Sql(msgspec.Struct, frozen=True):
     given: list[Any]
 
 
-def _where(index: sqlite3.Connection, wanted: SampleQuery) -> _Sql:
+def _where(index: sqlite3.Connection, wanted: SampleQuery, *, few: int) -> _Sql:
     """The condition on ``rewards r``."""
     terms, given = [_CURRENT], list[Any]()
     for term, value in _own_terms(wanted):
@@ -131,8 +134,8 @@ def _where(index: sqlite3.Connection, wanted: SampleQuery) -> _Sql:
     if wanted.component is None and wanted.outcome in {"abstain", "score"}:
         terms.append(f"r.value IS {'NULL' if wanted.outcome == 'abstain' else 'NOT NULL'}")
     for condition in _conditions(wanted):
-        few = f"SELECT count(*) FROM ({condition.found} LIMIT {_FEW + 1})"
-        if index.execute(few, condition.given).fetchone()[0] <= _FEW:
+        count = f"SELECT count(*) FROM ({condition.found} LIMIT {few + 1})"
+        if index.execute(count, condition.given).fetchone()[0] <= few:
             terms.append(f"r.row IN ({condition.rows})")
         else:
             terms.append(condition.met)
@@ -295,6 +298,8 @@ def _sorts_by_score(wanted: SampleQuery) -> bool:
 def _is_of_component_alone(wanted: SampleQuery) -> bool:
     """Whether the filter narrows nothing but the component and its score."""
     others = msgspec.structs.replace(wanted, component=None, least=None, most=None)
+    if wanted.outcome == "score":  # only a score has a value
+        others = msgspec.structs.replace(others, outcome=None)
     return others == SampleQuery()
 
 
