@@ -390,6 +390,8 @@ def likely_causes(before: RewardWindow, now: RewardWindow) -> list[LikelyCause]:
         _worse_responses(before, now),
     ]
     causes = [cause for cause in found if cause.evidence and cause.strength >= _WEAKEST]
+    if any(cause.kind == "length_hacking" for cause in causes):  # which says the same, and more
+        causes = [cause for cause in causes if cause.kind != "lenient_judge"]
     return sorted(causes, key=lambda cause: (-cause.strength, cause.kind))
 
 
@@ -669,6 +671,12 @@ def _lenient_judge(before: RewardWindow, now: RewardWindow) -> LikelyCause:
             f"{name}, which a judge scores, rose from {number(before.parts[name].mean)} to "
             f"{number(now.parts[name].mean)} at once, while no rule rose",
         )
+        rho = now.parts[name].by_length or 0.0
+        if rho >= 0.2 and _grew(before, now):
+            evidence.add(
+                0.5 * rho,
+                f"it prefers long ones (rank correlation {rho:.2f}), and {_grown(before, now)}",
+            )
     if evidence.words:
         _weigh_drift_events(evidence, now)
         _weigh_models(evidence, before, now)

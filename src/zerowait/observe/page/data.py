@@ -478,6 +478,11 @@ def _notes(run: RecordedRun, without_step: int) -> Iterator[str]:
         )
     if without_step:
         yield f"{without_step} rows have no step and are not in the charts by step."
+    for row in run.rows(
+        "SELECT why, MIN(at) FROM events WHERE kind IN ('record_cut', 'record_lost') "
+        "GROUP BY why ORDER BY MIN(at)"
+    ):
+        yield f"Later rows lack something: {row['why']}."
     names = len(component_names(run, limit=10_000))
     if names > _COMPONENTS_SHOWN:
         yield f"Of {names} components the first {_COMPONENTS_SHOWN} are drawn."
