@@ -22,7 +22,7 @@ _SOURCES_SHOWN: Final = 4
 _CHANGES_SHOWN: Final = 4
 _FEWEST_HELD_OUT: Final = 16
 _OTHER_MIX: Final = 0.25
-"""A share of rows that must have moved to be named where the fall is within chance."""
+"""A share of rows that, when it moved to another data source, makes two windows hard to compare."""
 _RISEN_Z: Final = 4.0
 _RISEN_SDS: Final = 0.5
 """A judge that rises this far in one step is asked about: learning is slower."""
@@ -647,7 +647,10 @@ def _collapse(before: RewardWindow, now: RewardWindow) -> LikelyCause:
         Li et al. 2016, A diversity-promoting objective function, distinct-n (arXiv:1510.03055).
     """
     evidence = _Evidence()
-    if before.distinct is not None and now.distinct is not None:
+    names = before.sources.keys() | now.sources.keys()
+    moved = max((_source_share(now, n) - _source_share(before, n) for n in names), default=0.0)
+    # another kind of prompts may want shorter or simpler answers
+    if before.distinct is not None and now.distinct is not None and moved < _OTHER_MIX:
         lost = 1.0 - now.distinct / max(before.distinct, 1e-9)
         if lost > 0.5:
             evidence.add(
