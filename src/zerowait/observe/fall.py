@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -739,6 +739,12 @@ def _named(earlier: Sequence[int]) -> str:
     return "the step before" if len(earlier) == 1 else f"the {len(earlier)} steps before"
 
 
+def _mean_of(values: Iterable[float]) -> float:
+    """The mean, also of values whose sum is beyond the range of floats."""
+    every = list(values)
+    return math.fsum(value / len(every) for value in every)
+
+
 def _figures_of(count: int, mean: float | None, square: float | None) -> ComponentFigures:
     mean, square = mean or 0.0, square or 0.0
     return ComponentFigures(scored=count, mean=mean, sd=_root(square - mean * mean))
@@ -819,7 +825,9 @@ def find_slow_fall(connection: sqlite3.Connection, axis: Axis) -> SlowFall | Non
     points, means = [row["point"] for row in found], [row["mean"] for row in found]
     if len(means) < 2 * STEPS_BEFORE:
         return None
-    smooth = [fmean(means[at : at + STEPS_BEFORE]) for at in range(len(means) - STEPS_BEFORE + 1)]
+    smooth = [
+        _mean_of(means[at : at + STEPS_BEFORE]) for at in range(len(means) - STEPS_BEFORE + 1)
+    ]
     # of a difference of two points; the slope itself adds hardly anything to it
     noise = 1.4826 * median(abs(b - a) for a, b in pairwise(means)) / math.sqrt(2.0)
     depth, high, low = 0.0, 0, 0
@@ -829,10 +837,10 @@ def find_slow_fall(connection: sqlite3.Connection, axis: Axis) -> SlowFall | Non
         if smooth[best] - smooth[at] > depth:
             depth, high, low = smooth[best] - smooth[at], best, at
     error = noise * math.sqrt(2.0 / STEPS_BEFORE)
-    if depth <= max(_SLOW_Z * error, 1e-9):
+    if not 1e-9 * max(map(abs, means)) < depth > _SLOW_Z * error:
         return None
     steepest = max(
-        fmean(means[at - _SLOW_SPLIT : at]) - fmean(means[at : at + _SLOW_SPLIT])
+        _mean_of(means[at - _SLOW_SPLIT : at]) - _mean_of(means[at : at + _SLOW_SPLIT])
         for at in range(high + _SLOW_SPLIT, low + _SLOW_SPLIT)
     )
     if steepest > _SLOW_SHARE * depth:
@@ -870,7 +878,7 @@ def held_out_falls(connection: sqlite3.Connection, axis: Axis) -> Iterator[str]:
 def _mean_around(trained: list[tuple[int, ComponentFigures]], step: int) -> float | None:
     """The mean of up to five steps around this one; None without any."""
     near = sorted(trained, key=lambda each: abs(each[0] - step))[:STEPS_BEFORE]
-    return fmean(figures.mean for _, figures in near) if near else None
+    return _mean_of(figures.mean for _, figures in near) if near else None
 
 
 def _suspects(

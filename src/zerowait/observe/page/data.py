@@ -9,12 +9,12 @@ null, never 0.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from statistics import fmean
 from typing import Any, Final, Literal
 
 import msgspec
@@ -881,13 +881,18 @@ def _relation(
 def _means_in_bins(pairs: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, int]]:
     """``(mean x, mean y, n)`` of each part of the range of x that has any."""
     low, high = min(x for x, _ in pairs), max(x for x, _ in pairs)
-    width = max((high - low) / _BINS, 1e-12)
+    width = max(high / _BINS - low / _BINS, 1e-12)  # of the two alone each is in range
     bins: dict[int, list[tuple[float, float]]] = {}
     for pair in pairs:
-        bins.setdefault(min(int((pair[0] - low) / width), _BINS - 1), []).append(pair)
+        bins.setdefault(min(int(pair[0] / width - low / width), _BINS - 1), []).append(pair)
     for _, inside in sorted(bins.items()):
         xs, ys = zip(*inside, strict=True)
-        yield fmean(xs), fmean(ys), len(inside)
+        yield _mean_of(xs), _mean_of(ys), len(inside)
+
+
+def _mean_of(values: Sequence[float]) -> float:
+    """The mean, also of values whose sum is beyond the range of floats."""
+    return math.fsum(value / len(values) for value in values)
 
 
 def alarm_list(run: RecordedRun) -> Alarms:
