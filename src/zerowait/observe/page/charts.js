@@ -395,14 +395,14 @@ function scatter(into, doc) {
 // The panel of one step: what changed, why, its groups and its times.
 // The steps worth asking about, as [step, question].
 export function questions(rewards, unit) {
-  const slow = rewards.slow ? [[rewards.slow[1], `Why has it been falling since ${unit} ${rewards.slow[0]}?`]] : [];
+  const slow = rewards.slow ? [[rewards.slow[1], `Why did it fall slowly from ${unit} ${rewards.slow[0]} to ${rewards.slow[1]}?`]] : [];
   return [...slow, ...rewards.falls.map((at) => [at, `Why did it fall at ${unit} ${at}?`]),
     ...rewards.changed.map((at) => [at, `What changed at ${unit} ${at}?`])];
 }
 
 export function step(into, doc, { overview } = {}) {
   const name = xName(overview) === "row" ? `Rows from ${doc.point}` : `Step ${doc.point}`;
-  const asked = doc.slow ? `why has the reward been falling since step ${doc.slow.since}?` : doc.fall.fell ? "why did the reward fall?" : "what changed?";
+  const asked = doc.slow ? `why did the reward fall slowly, from step ${doc.slow.since} on?` : doc.fall.fell ? "why did the reward fall?" : "what changed?";
   const parts = [element("h3", { tabindex: "-1", id: "chosen" }, `${name}: ${asked}`)];
   if (doc.slow) parts.push(...comparison(doc.slow, `steps to ${doc.point}`), element("h4", {}, `${name} alone`));
   parts.push(...comparison(doc.fall, "here"));
