@@ -244,6 +244,36 @@ def test_the_cause_of_a_change_in_made_up_rows_is_named_with_its_figures(
     assert says in " ".join(first.evidence)
 
 
+def test_a_judge_that_drifts_as_the_prompts_get_harder_is_named_beside_them(tmp_path):
+    """The harder prompts lower the rule, too; on those that both windows have it stays."""
+    file = AppendOnlyFile(tmp_path / REWARDS)
+    draw = random.Random(5)
+    for step, row in product(range(1, 13), range(64)):
+        late = step >= 9
+        hard = row // 4 < (12 if late else 2)
+        components = {
+            "correct": right(draw, 0.1 if hard else 0.8),
+            "quality": near(draw, 0.7 - 0.3 * late - 0.1 * hard),
+        }
+        value = components["correct"].value + components["quality"].value
+        source = "aime" if hard else "gsm8k"
+        sample = Sample(
+            f"{step}-{row // 4}", "a", group=f"{row // 4}", step=step, data_source=source
+        )
+        file.write(
+            msgspec.json.encode(RewardRecord(sample=sample, reward=Reward(value, components)))
+        )
+    file.close()
+    (tmp_path / "reward.json").write_text(
+        '{"components": {"correct": {"scorer": "qa_em"}, "quality": {"judge": "g"}}}'
+    )
+    with closing(open_index(tmp_path)) as index:
+        causes = {cause.kind: cause for cause in point(open_run(index), 9).fall.causes}
+    assert {"harder_prompts", "judge_drift"} <= causes.keys()
+    (said,) = causes["judge_drift"].evidence
+    assert said.startswith("on the data source that both have most of, quality fell from 0.")
+
+
 def test_a_slow_fall_is_asked_about_at_its_end_and_a_sudden_or_no_fall_is_none(tmp_path):
     found = []
     for name, components in (("slow", slowly_worse), ("sudden", worse_at_once), ("calm", nothing)):

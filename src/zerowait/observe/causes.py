@@ -101,6 +101,8 @@ class RewardWindow(msgspec.Struct, frozen=True, kw_only=True):
         held_out: each rule on held-out rows, at the last validation before the window's end or, for
             a step, at the first one since.
         later: each rule in the points after the step.
+        same_source: each component on the rows of the data source that both windows have most of;
+            empty where there is one alone.
         distinct: share of distinct sequences of four words in responses to different prompts; None
             where responses were not kept, or nothing got worse.
         reconfigured: what changed in the configuration since the first row of the steps before.
@@ -126,6 +128,7 @@ class RewardWindow(msgspec.Struct, frozen=True, kw_only=True):
     well_formed: dict[str, ComponentFigures] = {}
     held_out: dict[str, ComponentFigures] = {}
     later: dict[str, ComponentFigures] = {}
+    same_source: dict[str, ComponentFigures] = {}
     distinct: float | None = None
     reconfigured: list[str] = []
     reweighed: float | None = None
@@ -715,7 +718,11 @@ def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     judged = _z_of(before, now, judged=True)
     rules = _z_of(before, now, judged=False)
     fell = {name: z for name, z in judged.items() if z <= -SURE_Z}
-    if fell and rules and min(rules.values()) > -SURE_Z:
+    clear = rules and min(rules.values()) > -2.0
+    within = _fell_within_a_source(before, now) if fell and rules and not clear else ""
+    if within:
+        evidence.add(0.5, within)
+    elif fell and rules and min(rules.values()) > -SURE_Z:
         worst = min(fell, key=lambda name: (fell[name], name))
         # between two and three standard errors a rule may have fallen by chance, or not
         strength, clearly = (0.55, "") if min(rules.values()) > -2.0 else (0.3, " as clearly")
@@ -736,6 +743,24 @@ def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
         "The judge's scale moved: the same responses get other verdicts",
         "Pin the judge's model or snapshot, and measure its anchors "
         "(docs/how-to/audit-a-judge.md); compare a reply of this step with an earlier one.",
+    )
+
+
+def _fell_within_a_source(before: RewardWindow, now: RewardWindow) -> str:
+    """A judged component that fell on prompts of one data source while no rule did; in words.
+
+    Harder prompts of another data source lower rules and judges alike, and hide it.
+    """
+    old = msgspec.structs.replace(before, parts=before.same_source)
+    new = msgspec.structs.replace(now, parts=now.same_source)
+    judged = {n: z for n, z in _z_of(old, new, judged=True).items() if z <= -SURE_Z}
+    rules = _z_of(old, new, judged=False)
+    if not judged or not rules or min(rules.values()) <= -2.0:
+        return ""
+    return (
+        "on the data source that both have most of, "
+        f"{_moved_from(old, new, min(judged, key=lambda name: (judged[name], name)))} "
+        "by its judge, while no rule fell"
     )
 
 
@@ -935,7 +960,9 @@ def _worse_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
         judged = {n: z for n, z in _z_of(before, now, judged=True).items() if z <= -2.0}
         worst = sorted(rules, key=lambda name: (rules[name], name))
         fell = ", ".join(_moved_from(before, now, name) for name in worst[:3])
-        judges = "; by judges, " + ", ".join(_moved_from(before, now, name) for name in judged)
+        judges = "; by judges, " + ", ".join(
+            _moved_from(before, now, name) for name in sorted(judged)
+        )
         evidence.add(0.35 if judged else 0.25, fell + (judges if judged else ""))
         known, tested = _held_out(before, now, worst[0])
         if known and tested and _z(known, tested) <= -2.0:

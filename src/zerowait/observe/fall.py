@@ -412,12 +412,14 @@ class FallReader:
         forms = [name for name in self._form_rules() if name in now.parts]
         rules = [name for name, part in now.parts.items() if part.is_rule]
         held_before, held_now = self._held_out(point)
+        source = _shared_source(before, now)
         return msgspec.structs.replace(
             before,
             endpoints=self._endpoints(earlier),
             well_formed={name: self._well_formed(name, earlier, earlier) for name in forms},
             held_out={name: held_before[name] for name in rules if name in held_before},
             distinct=self._distinct(earlier),
+            same_source={} if source is None else self._of_source(source, earlier),
         ), msgspec.structs.replace(
             now,
             endpoints=self._endpoints(points),
@@ -427,7 +429,27 @@ class FallReader:
             later=self._later(point),
             parts=self._with_sources(before, now, points),
             distinct=self._distinct(points),
+            same_source={} if source is None else self._of_source(source, points),
         )
+
+    def _of_source(self, source: str, points: list[int]) -> dict[str, ComponentFigures]:
+        """Each component on the rows of one data source."""
+        inside = self._axis.between(points[0], points[-1] + self._axis.width)
+        found = self._rows(
+            "SELECT c.component AS component, COUNT(*) AS n, AVG(c.value) AS mean, "
+            "AVG(c.value * c.value) AS square FROM rewards r CROSS JOIN components c "
+            f"ON c.row = r.row WHERE {self._of_run} AND {inside} "
+            "AND COALESCE(r.data_source, '') = :source AND c.outcome = 'score' GROUP BY component",
+            source=source,
+        )
+        return {
+            row["component"]: msgspec.structs.replace(
+                _figures_of(row["n"], row["mean"], row["square"]),
+                judged=row["component"] in self._judged,
+                shape="shape" in self._settings.get(row["component"], {}),
+            )
+            for row in found
+        }
 
     def _with_sources(
         self, before: RewardWindow, now: RewardWindow, points: list[int]
@@ -468,6 +490,11 @@ class FallReader:
             )
             words.extend(row["text"].split()[:_ALIKE_WORDS] for row in found)
         return distinct_share(words[:_ALIKE_SAMPLED])
+
+    @property
+    def _settings(self) -> Mapping[str, Mapping[str, Any]]:
+        """The components of the last configuration; none where it is not known."""
+        return self._configurations[-1].components if self._configurations else {}
 
     def _form_rules(self) -> list[str]:
         """The components that look at the form of a response alone, by the last configuration."""
@@ -628,7 +655,7 @@ class FallReader:
         scores: dict[str, _Sums] = {}
         kinds: dict[str, dict[str, int]] = {}
         skipped: dict[str, int] = {}
-        settings = self._configurations[-1].components if self._configurations else {}
+        settings = self._settings
         for row in (row for at in points for row in self._parts.get(at, [])):
             name = row["component"]
             sums = scores.setdefault(name, _Sums())
@@ -733,6 +760,16 @@ class FallReader:
         for row in models:
             by_judge.setdefault(row["judge"], []).append(row["model"])
         return [(row["kind"], row["what"], event_words(row)) for row in events], by_judge
+
+
+def _shared_source(before: RewardWindow, now: RewardWindow) -> str | None:
+    """The data source of which both windows have most rows; None where there is one alone."""
+    both = before.sources.keys() & now.sources.keys()
+    if len(before.sources.keys() | now.sources.keys()) < 2 or not both:
+        return None
+    return max(
+        both, key=lambda name: (min(before.sources[name].rows, now.sources[name].rows), name)
+    )
 
 
 def _named(earlier: Sequence[int]) -> str:
