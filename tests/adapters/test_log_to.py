@@ -316,6 +316,24 @@ def test_each_request_to_a_judge_is_a_span_below_its_callers(folder, collector):
     assert b"reward/mean" in everything
 
 
+def test_a_span_names_the_operation_and_the_model_of_the_endpoint_that_was_asked(
+    folder, collector, hold_port
+):
+    """The first endpoint is down, and the second has another model and another API."""
+    where = {"endpoint": f"http://127.0.0.1:{collector.server_port}"}
+    with hold_port() as port, FakeJudge() as judge:
+        config = settings(judge, {"otel": where})
+        base = config["judges"]["quality"]["endpoints"][0]
+        config["judges"]["quality"]["endpoints"] = [
+            base | {"base_url": f"http://127.0.0.1:{port}/v1", "model": "down"},
+            base | {"model": "old", "api": "completions"},
+        ]
+        with zerowait.open(config) as rewards:
+            rewards.score([zerowait.Sample("q", "a", "a")])
+    (span,) = collector.spans()
+    assert span.name == "text_completion old"
+
+
 def test_a_client_of_the_service_names_the_span_above_in_its_header(folder, collector):
     where = {"endpoint": f"http://127.0.0.1:{collector.server_port}"}
     header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -308,6 +308,60 @@ def test_an_alarm_is_raised_once_for_as_long_as_it_lasts_and_again_when_it_is_ba
     assert monitor.on == {"all_equal": 1}
 
 
+def outage(step, failed, of=64):
+    """A step whose rows failed first, because a refused connection is faster than a verdict."""
+    down = Abstain("unreachable", "connection refused")
+    rows = varied(step) + varied(step)
+    return [settled(None, step, quality=down) for _ in range(failed)] + rows[: of - failed]
+
+
+def told_when(events):
+    """The alarms about failing judges, with how many rewards were known of all steps by then."""
+    told = []
+    seen = 0
+
+    def listener(alarm):
+        told.append((alarm.kind, alarm.step, seen, alarm.why))
+
+    monitor = HealthMonitor(compile_plan(load_config(CONFIG)), listener)
+    for event in events:
+        seen += 1
+        monitor(event)
+    monitor.close()
+    return [each[1:] for each in told if each[0] == "judge_fails"]
+
+
+def test_a_judge_that_is_down_is_told_in_the_middle_of_the_step_and_once():
+    """Of 64 rows 16 failures are too many whatever the others bring; the 32nd is not waited for."""
+    events = [*outage(1, 0), *outage(2, 64), *outage(3, 64), *outage(4, 0), *outage(5, 30)]
+    assert told_when(events) == [
+        (2, 64 + 16, "16 of 16 rows: unreachable 16"),
+        (5, 4 * 64 + 16, "16 of 16 rows: unreachable 16"),
+    ]
+
+
+def test_an_outage_in_the_first_step_is_told_at_its_end():
+    assert told_when(outage(1, 40)) == [(1, 64, "40 of 64 rows: unreachable 40")]
+
+
+@pytest.mark.parametrize("failed", [1, 4, 7, 12])
+def test_a_few_failures_of_many_are_no_outage_although_they_come_first(failed):
+    assert told_when([*outage(1, 0), *outage(2, failed), *outage(3, failed)]) == []
+
+
+def test_failures_that_some_judgements_always_have_raise_no_alarm_in_ten_runs():
+    """24 steps each, in which one judgement in 14 fails."""
+    down = Abstain("timeout", "no answer")
+    for seed in range(10):
+        draw = random.Random(seed)
+        rows = [
+            settled(0.5, step, quality=down if draw.random() < 0.07 else Score(5.0))
+            for step in range(24)
+            for _ in range(64)
+        ]
+        assert told_when(rows) == []
+
+
 def shared(events, cuts):
     """What the first of three engines tells, each of which sees a third of every step.
 
@@ -347,6 +401,8 @@ def test_a_row_has_the_weighted_rules_the_judges_and_what_failed():
     sample = Sample("q", "a", response_tokens=12)
     found = row_of(sample, Reward(None, outcomes), {"answer": 2.0, "format": 1.0}, {"quality"})
     assert found == HealthRow(None, True, 12, 2.5, {"quality": 7.0}, ("mine",))
+    judged = row_of(sample, Reward(None, outcomes), {}, {"mine"})
+    assert judged.failed == {"mine": "crashed"}
     assert row_of(sample, Reward(None, outcomes), {"mine": 1.0}, set()).rule_score is None
 
 

@@ -95,6 +95,17 @@ def one_step(folder):
     return recorded(folder, rows)
 
 
+def test_the_page_says_where_the_record_reached_its_limit(tmp_path):
+    folder = one_step(tmp_path)
+    why = "judgements are no longer recorded: the record's 10 bytes are reached"
+    cut = EventLine(at=1.0, kind="record_cut", fields={"why": why})
+    (folder / EVENTS).write_bytes(msgspec.json.encode(cut) + b"\n")
+    with closing(open_index(folder)) as index:
+        assert (
+            f"Later rows lack something: {why}." in view_document(open_run(index), "overview").notes
+        )
+
+
 def test_the_page_needs_no_network_and_allows_only_its_own_scripts(tmp_path):
     page = page_of(one_step(tmp_path))
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
@@ -326,7 +337,7 @@ def test_quantiles_lie_within_the_values_and_rise(rows):
 
 def index_of(rows):
     """An index of rewards `(step, value, group)` that were not written as lines first."""
-    from zerowait.record.index import _INDEXES, _TABLES, RecordIndex
+    from zerowait.record.index import _INDEXES, _TABLES, RecordIndex, _sum_up
 
     index = sqlite3.connect(":memory:", factory=RecordIndex)
     index.folder = Path("/nowhere")  # which has no configuration
@@ -340,6 +351,8 @@ def index_of(rows):
             for number, (step, value, group) in enumerate(rows, start=1)
         ),
     )
+    steps = index.execute("SELECT DISTINCT split, step FROM rewards").fetchall()
+    _sum_up(index, [tuple(each) for each in steps])
     return index
 
 

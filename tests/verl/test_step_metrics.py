@@ -172,6 +172,7 @@ def test_a_validation_says_how_much_of_it_was_judged():
     assert metrics["val-core/b/reward/coverage"] == 0.0
     assert math.isnan(metrics["val-core/b/reward/mean"])
     assert metrics["val-aux/a/reward/rows"] == 3
+    assert coverage([""], [1.0])["val-core/unknown/reward/mean"] == 1.0  # as verl calls it
 
 
 class Rows:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from zerowait.config import Judge, OtelLog
-from zerowait.config.endpoint import REWARD_APIS
+from zerowait.config.endpoint import Endpoint
 from zerowait.events import JudgementSettled
 from zerowait.types import Abstain, Score
 
@@ -32,14 +32,25 @@ _NO_NAME: Final = re.compile(r"[^-_./a-zA-Z0-9]")
 _LONGEST_NAME: Final = 255
 _MOST_DETAIL_CHARS: Final = 1000
 _PROVIDERS: Final = {
-    "api.anthropic.com": "anthropic",
-    "api.deepseek.com": "deepseek",
-    "api.groq.com": "groq",
-    "api.mistral.ai": "mistral_ai",
-    "api.perplexity.ai": "perplexity",
-    "api.x.ai": "x_ai",
+    "anthropic.com": "anthropic",
+    "amazonaws.com": "aws.bedrock",
+    "openai.azure.com": "azure.ai.openai",
+    "azure.com": "azure.ai.inference",
+    "cohere.ai": "cohere",
+    "cohere.com": "cohere",
+    "deepseek.com": "deepseek",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+    "groq.com": "groq",
+    "mistral.ai": "mistral_ai",
+    "moonshot.ai": "moonshot_ai",
+    "moonshot.cn": "moonshot_ai",
+    "perplexity.ai": "perplexity",
+    "x.ai": "x_ai",
 }
-"""Well-known values of ``gen_ai.provider.name``. All others are ``openai``, whose API is spoken."""
+"""Well-known values of ``gen_ai.provider.name`` by the end of the host, the longer one first."""
+_OPERATIONS: Final = {"chat": "chat", "responses": "chat", "completions": "text_completion"}
+"""``gen_ai.operation.name`` by API; a reward model's API has its own name."""
 
 _CLOSE_S: Final = 5.0
 """How long the last spans and metrics may take at the end of a run."""
@@ -173,14 +184,13 @@ class OtelLogger:
 
     def _common(self, told: JudgementSettled) -> dict[str, Any]:
         """The attributes of both span and metrics."""
-        judge = self._judges[told.judge]
-        where = urlsplit(told.endpoint or judge.endpoints[0].base_url)
+        endpoint = _endpoint(self._judges[told.judge], told.endpoint)
+        where = urlsplit(told.endpoint or endpoint.base_url)
         host, secure = where.hostname or "", where.scheme == "https"
-        reward_model = judge.endpoints[0].speaks in REWARD_APIS
         common: dict[str, Any] = {
-            "gen_ai.operation.name": judge.endpoints[0].speaks if reward_model else "chat",
-            "gen_ai.provider.name": _PROVIDERS.get(host, "openai"),
-            "gen_ai.request.model": judge.endpoints[0].model,
+            "gen_ai.operation.name": _OPERATIONS.get(endpoint.speaks, endpoint.speaks),
+            "gen_ai.provider.name": _provider(host),
+            "gen_ai.request.model": endpoint.model,
             "server.address": host,
             "server.port": where.port or (443 if secure else 80),
         }
@@ -312,6 +322,25 @@ class _ExportFailures(logging.Filter):
         """Raise a ConnectionError about the first export that failed."""
         if self._first:
             raise ConnectionError(f"spans and metrics do not reach the collector: {self._first}")
+
+
+def _endpoint(judge: Judge, url: str) -> Endpoint:
+    """The judge's endpoint to which requests to this URL went; the first one where none fits."""
+    every = [replica for endpoint in judge.endpoints for replica in endpoint.replicas]
+    plain = url.partition("?")[0]
+    return next((each for each in every if each.url.partition("?")[0] == plain), every[0])
+
+
+def _provider(host: str) -> str:
+    """``gen_ai.provider.name`` of a host; what is not known speaks OpenAI's API.
+
+    >>> [_provider(host) for host in ("api.x.ai", "me.openai.azure.com", "max.ai", "10.0.0.7")]
+    ['x_ai', 'azure.ai.openai', 'openai', 'openai']
+    """
+    for name, provider in _PROVIDERS.items():
+        if host == name or host.endswith(f".{name}"):
+            return provider
+    return "openai"
 
 
 def _result(told: JudgementSettled) -> dict[str, Any]:

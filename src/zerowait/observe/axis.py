@@ -60,17 +60,19 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
 def find_axis(connection: sqlite3.Connection) -> Axis:
     """The axis for a run's index."""
     splits = connection.execute(
-        "SELECT split, COUNT(*) AS n, MIN(step) AS first, MAX(step) AS last, "
-        "MIN(row) AS first_row, MAX(row) AS last_row FROM rewards WHERE current = 1 GROUP BY split "
-        "ORDER BY split <> 'train', n DESC"
+        "SELECT split, SUM(rows) AS n, MIN(step) AS first, MAX(step) AS last FROM steps "
+        "WHERE rows > 0 GROUP BY split ORDER BY split <> 'train', n DESC"
     ).fetchall()
     if not splits:
         return Axis(kind="rows", width=1, origin=1, split="train")
     main = splits[0]
     if main["first"] is None:
-        count = main["last_row"] - main["first_row"] + 1
-        width = -(-count // _ROW_BINS)
-        return Axis(kind="rows", width=width, origin=main["first_row"], split=main["split"])
+        first, last = connection.execute(
+            "SELECT MIN(row), MAX(row) FROM rewards WHERE current = 1 AND split = ?",
+            (main["split"],),
+        ).fetchone()
+        width = -(-(last - first + 1) // _ROW_BINS)
+        return Axis(kind="rows", width=width, origin=first, split=main["split"])
     steps = main["last"] - main["first"] + 1
     (recorded,) = connection.execute(
         "SELECT COUNT(*) FROM steps WHERE split = ? AND step IS NOT NULL", (main["split"],)

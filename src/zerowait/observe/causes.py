@@ -22,29 +22,51 @@ _SOURCES_SHOWN: Final = 4
 _CHANGES_SHOWN: Final = 4
 _FEWEST_HELD_OUT: Final = 16
 _OTHER_MIX: Final = 0.25
-"""A share of rows that must have moved to be named where the fall is within chance."""
+"""A share of rows that, when it moved to another data source, makes two windows hard to compare."""
+_RISEN_Z: Final = 4.0
+_RISEN_SDS: Final = 0.5
+"""A judge that rises this far in one step is asked about: learning is slower."""
 
 
 class ComponentFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A component in a window.
 
     Args:
-        scored, abstained: number of rows; rows where it was skipped are in neither.
+        scored, abstained, skipped: number of rows, each row in one of them.
         mean, sd: of the scored rows.
         error: standard error of the mean, in which the responses to one prompt count together,
             because they are alike; None where it is not known.
-        judged: whether a judge scores it. kinds: abstentions by kind.
+        judged: whether a judge scores it. shape: whether it is a penalty on length or repetition.
+        weight: what its value is multiplied with in the reward. gate: its condition; empty: none.
+        kinds: abstentions by kind. of_sources: rows and abstentions by data source; read only where
+            it abstained more often than before.
         by_length: rank correlation of its value with the response's length; None if unknown.
     """
 
     scored: int = 0
     abstained: int = 0
+    skipped: int = 0
     mean: float = 0.0
     sd: float = 0.0
     error: float | None = None
     judged: bool = False
+    shape: bool = False
+    weight: float = 1.0
+    gate: str = ""
     kinds: dict[str, int] = {}
+    of_sources: dict[str, tuple[int, int]] = {}
     by_length: float | None = None
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether it looks at the response's content by a rule."""
+        return not (self.judged or self.shape)
+
+    @property
+    def skipped_share(self) -> float:
+        """Share of all rows for which it was not wanted, in [0, 1]."""
+        rows = self.scored + self.abstained + self.skipped
+        return self.skipped / rows if rows else 0.0
 
     @property
     def abstained_share(self) -> float:
@@ -79,6 +101,10 @@ class RewardWindow(msgspec.Struct, frozen=True, kw_only=True):
         held_out: each rule on held-out rows, at the last validation before the window's end or, for
             a step, at the first one since.
         later: each rule in the points after the step.
+        same_source: each component on the rows of the data source that both windows have most of;
+            empty where there is one alone.
+        distinct: share of distinct sequences of four words in responses to different prompts; None
+            where responses were not kept, or nothing got worse.
         reconfigured: what changed in the configuration since the first row of the steps before.
         reweighed: by how much the new weights alone move the mean reward; None without any.
     """
@@ -102,6 +128,8 @@ class RewardWindow(msgspec.Struct, frozen=True, kw_only=True):
     well_formed: dict[str, ComponentFigures] = {}
     held_out: dict[str, ComponentFigures] = {}
     later: dict[str, ComponentFigures] = {}
+    same_source: dict[str, ComponentFigures] = {}
+    distinct: float | None = None
     reconfigured: list[str] = []
     reweighed: float | None = None
 
@@ -131,6 +159,11 @@ def has_fallen(before: RewardWindow, now: RewardWindow, *, z: float = 2.0) -> bo
     if not (before.scored and now.scored):
         return False
     return _z(_reward(before), _reward(now)) <= -z
+
+
+def has_clearly_fallen(before: ComponentFigures, now: ComponentFigures) -> bool:
+    """Whether a mean is lower now by more than chance."""
+    return _z(before, now) <= -SURE_Z
 
 
 def _reward(window: RewardWindow) -> ComponentFigures:
@@ -184,20 +217,39 @@ def _abstentions_z(was: ComponentFigures, part: ComponentFigures) -> float:
     return z or 0.0
 
 
+def rise_z(was: ComponentFigures, part: ComponentFigures) -> float:
+    """By how many standard errors a component rose at once; 0 where it is not far."""
+    if min(was.scored, part.scored) < FEWEST_SCORED or part.mean - was.mean < _RISEN_SDS * was.sd:
+        return 0.0
+    z = _z(was, part)
+    return z if z >= _RISEN_Z else 0.0
+
+
+def suddenly_risen(before: RewardWindow, now: RewardWindow) -> list[str]:
+    """The judged components that rose at once and far, while no rule rose; empty without a rule."""
+    rules = _z_of(before, now, judged=False)
+    if not rules or max(rules.values()) >= 1.0:
+        return []
+    return [
+        name
+        for name in sorted(_z_of(before, now, judged=True))
+        if rise_z(before.parts[name], now.parts[name])
+    ]
+
+
 def is_silent(before: RewardWindow, now: RewardWindow) -> bool:
     """Whether every row abstained, where rows of the steps before have a value."""
     return bool(before.scored) and bool(now.rows) and not now.scored
 
 
-def change_in_words(before: RewardWindow, now: RewardWindow, steps: int) -> str:
+def change_in_words(before: RewardWindow, now: RewardWindow, against: str) -> str:
     """How the reward changed, and which components got worse, in one sentence.
 
     Args:
         before: the steps before.
         now: the step.
-        steps: how many steps `before` is of.
+        against: what `before` is called, such as ``the 5 steps before``.
     """
-    against = "the step before" if steps == 1 else f"the {steps} steps before"
     if not now.scored:
         return f"No row of {now.rows} has a value: every one abstained."
     if not before.scored:
@@ -213,6 +265,11 @@ def change_in_words(before: RewardWindow, now: RewardWindow, steps: int) -> str:
         else f"The reward went from {moved}, which is within chance {errors}"
     )
     worse = worse_parts(before, now)
+    worse += [
+        f"{name}, which a judge scores, rose from {number(before.parts[name].mean)} to "
+        f"{number(now.parts[name].mean)} while no rule did"
+        for name in suddenly_risen(before, now)
+    ]
     return f"{words}, but {'; '.join(worse)}." if worse else f"{words}."
 
 
@@ -243,6 +300,17 @@ def changes(before: RewardWindow, now: RewardWindow) -> Iterator[FigureChange]:
                 ),
                 unit="%",
             )
+        if was.gate or part.gate:
+            yield FigureChange(
+                name=f"{name} skipped", before=was.skipped_share, now=part.skipped_share, unit="%"
+            )
+    if before.distinct is not None or now.distinct is not None:
+        yield FigureChange(
+            name="distinct sequences of four words",
+            before=before.distinct,
+            now=now.distinct,
+            unit="%",
+        )
     yield FigureChange(name="response length", before=before.length, now=now.length)
     yield FigureChange(
         name="groups whose rewards are all the same",
@@ -306,10 +374,14 @@ def likely_causes(before: RewardWindow, now: RewardWindow) -> list[LikelyCause]:
     """
     fell = is_silent(before, now) or has_fallen(before, now) or worse_parts(before, now)
     if not fell and not now.reconfigured:
-        mix = _harder_prompts(before, now)
-        return [mix] if mix.evidence and mix.strength >= _WEAKEST else []
+        found = [_harder_prompts(before, now), _lenient_judge(before, now)]
+        return [cause for cause in found if cause.evidence and cause.strength >= _WEAKEST]
     found = [
         _reconfigured(before, now),
+        _lenient_judge(before, now),
+        _grown_penalty(before, now),
+        _closed_gate(before, now),
+        _collapse(before, now),
         _judge_outage(before, now),
         _endpoint_differs(before, now),
         _judge_drift(before, now),
@@ -321,6 +393,8 @@ def likely_causes(before: RewardWindow, now: RewardWindow) -> list[LikelyCause]:
         _worse_responses(before, now),
     ]
     causes = [cause for cause in found if cause.evidence and cause.strength >= _WEAKEST]
+    if any(cause.kind == "length_hacking" for cause in causes):  # which says the same, and more
+        causes = [cause for cause in causes if cause.kind != "lenient_judge"]
     return sorted(causes, key=lambda cause: (-cause.strength, cause.kind))
 
 
@@ -332,7 +406,7 @@ class _Evidence:
         self._against = 1.0
 
     def add(self, strength: float, words: str) -> None:
-        if strength > 0:
+        if strength > 0 and words:
             self.words.append(words)
             self._against *= 1.0 - min(strength, 0.97)
 
@@ -374,6 +448,7 @@ def _judge_outage(before: RewardWindow, now: RewardWindow) -> LikelyCause:
             f"{name} abstained in {percent(part.abstained_share)} of the rows, "
             f"against {percent(was.abstained_share)} before ({kinds})",
         )
+        evidence.add(0.1, _failing_source(part))
     if evidence.words:  # an endpoint that fails costs nothing as long as another one answers
         for kind, what, why in now.events:
             if kind in _OUTAGE_EVENTS:
@@ -395,6 +470,19 @@ def _judge_outage(before: RewardWindow, now: RewardWindow) -> LikelyCause:
         "Read the failures in the provider's words (Abstentions), then see "
         "docs/how-to/troubleshooting.md; the trainer should not learn from this step's mean.",
     )
+
+
+def _failing_source(part: ComponentFigures) -> str:
+    """Which data source nearly all failures are of, where there are others; empty for none."""
+    for name, (rows, failed) in sorted(part.of_sources.items()):
+        others = sum(n for n, _ in part.of_sources.values()) - rows
+        if others >= FEWEST_SCORED and failed >= 0.9 * part.abstained:
+            beside = percent((part.abstained - failed) / others)
+            return (
+                f"{failed} of these {part.abstained} are of {name or 'no data source'}: "
+                f"{percent(failed / rows)} of its rows, and {beside} of the others"
+            )
+    return ""
 
 
 def _failing_endpoints(now: RewardWindow) -> Iterator[tuple[str, str]]:
@@ -494,18 +582,147 @@ def _broken_form(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     )
 
 
-def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
+def _grown_penalty(before: RewardWindow, now: RewardWindow) -> LikelyCause:
+    """A shape takes more off than before."""
     evidence = _Evidence()
+    fall = before.mean - now.mean if before.scored and now.scored else 0.0
+    for name, part in sorted(now.parts.items()):
+        was = before.parts.get(name, ComponentFigures())
+        if not part.shape or min(was.scored, part.scored) < FEWEST_SCORED:
+            continue
+        if _z(was, part) > -SURE_Z:
+            continue
+        words = f"{name}, a penalty, went from {number(was.mean)} to {number(part.mean)}"
+        taken = part.weight * (was.mean - part.mean)
+        if fall <= 0:
+            evidence.add(0.35, words)
+            continue
+        explained = max(0.0, min(taken / fall, 1.0))
+        evidence.add(
+            0.2 + 0.75 * explained, f"{words}, which explains {percent(explained)} of the fall"
+        )
+    if evidence.words and _grew(before, now):
+        evidence.add(0.1, _grown(before, now))
+    return evidence.cause(
+        "grown_penalty",
+        "A penalty on length or repetition grew",
+        "Read the worst group. Where its responses ramble or repeat themselves, the penalty does "
+        "its work: see whether it shrinks in the next steps. Where they need their length, raise "
+        "the shape's limit or lower its scale (docs/reference/shapes.md).",
+    )
+
+
+def _closed_gate(before: RewardWindow, now: RewardWindow) -> LikelyCause:
+    """A component is wanted for fewer rows, whose reward lacks what it gave before."""
+    evidence = _Evidence()
+    fall = before.mean - now.mean if before.scored and now.scored else 0.0
+    for name, part in sorted(now.parts.items()):
+        was = before.parts.get(name, ComponentFigures())
+        rows = (
+            (was.skipped, was.scored + was.abstained + was.skipped),
+            (part.skipped, part.scored + part.abstained + part.skipped),
+        )
+        more = part.skipped_share - was.skipped_share
+        if not part.gate or more < 0.05 or (_share_z(*rows) or 0.0) < SURE_Z:
+            continue
+        words = (
+            f"{name} was skipped in {percent(part.skipped_share)} of the rows, against "
+            f"{percent(was.skipped_share)} before: its gate is {part.gate}"
+        )
+        lost = part.weight * was.mean * more
+        if fall <= 0 or lost <= 0:
+            evidence.add(0.2, words)
+            continue
+        explained = min(lost / fall, 1.0)
+        evidence.add(0.85 * explained, f"{words}; that explains {percent(explained)} of the fall")
+    return evidence.cause(
+        "closed_gate",
+        "A gate closed for more responses, which now lack what the gated component gave",
+        "Look at what the gate asks for: it got worse first, and the gate makes more of it. Read a "
+        "response of the worst group for which the component was skipped.",
+    )
+
+
+def _collapse(before: RewardWindow, now: RewardWindow) -> LikelyCause:
+    """Responses to different prompts became alike.
+
+    Reference:
+        Li et al. 2016, A diversity-promoting objective function, distinct-n (arXiv:1510.03055).
+    """
+    evidence = _Evidence()
+    names = before.sources.keys() | now.sources.keys()
+    moved = max((_source_share(now, n) - _source_share(before, n) for n in names), default=0.0)
+    # another kind of prompts may want shorter or simpler answers
+    if before.distinct is not None and now.distinct is not None and moved < _OTHER_MIX:
+        lost = 1.0 - now.distinct / max(before.distinct, 1e-9)
+        if lost > 0.5:
+            evidence.add(
+                0.95 * lost,
+                f"of the sequences of four words in responses to different prompts "
+                f"{percent(now.distinct)} are distinct, against {percent(before.distinct)} before",
+            )
+    return evidence.cause(
+        "collapse",
+        "The policy collapsed: it writes nearly the same to every prompt",
+        "Read the best group for what that answer earns. Go back to the checkpoint before; a lower "
+        "learning rate, or a larger KL or entropy coefficient, keeps responses apart.",
+    )
+
+
+def _lenient_judge(before: RewardWindow, now: RewardWindow) -> LikelyCause:
+    evidence = _Evidence()
+    for name in suddenly_risen(before, now):
+        evidence.add(
+            0.55,
+            f"{name}, which a judge scores, rose from {number(before.parts[name].mean)} to "
+            f"{number(now.parts[name].mean)} at once, while no rule rose",
+        )
+        rho = now.parts[name].by_length or 0.0
+        if rho >= 0.2 and _grew(before, now):
+            evidence.add(
+                0.5 * rho,
+                f"it prefers long ones (rank correlation {rho:.2f}), and {_grown(before, now)}",
+            )
+    if evidence.words:
+        _weigh_drift_events(evidence, now)
+        _weigh_models(evidence, before, now)
+    return evidence.cause(
+        "lenient_judge",
+        "The judge gives more for the same, or the responses please it by something else",
+        "This rise may be no progress. Read the best group with the judge's replies, measure the "
+        "judge's anchors (docs/how-to/audit-a-judge.md), and trust the rules and held-out scores.",
+    )
+
+
+def _weigh_drift_events(evidence: _Evidence, now: RewardWindow) -> set[tuple[str, str]]:
+    """What was told about judges that drifted, once for each; returns which."""
     told: set[tuple[str, str]] = set()
     for kind, what, why in now.events:
         if kind in _DRIFT_EVENTS and (kind, what) not in told:
             told.add((kind, what))
             strength, words = _DRIFT_EVENTS[kind]
             evidence.add(strength, f"judge {what}: {words}: {why}".rstrip(": "))
+    return told
+
+
+def _weigh_models(evidence: _Evidence, before: RewardWindow, now: RewardWindow) -> None:
+    for judge, models in now.models.items():
+        new = [name for name in models if name not in before.models.get(judge, models)]
+        if new:
+            evidence.add(0.4, f"judge {judge} answered as {', '.join(new)}, which is new")
+
+
+def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
+    evidence = _Evidence()
+    told = _weigh_drift_events(evidence, now)
     judged = _z_of(before, now, judged=True)
     rules = _z_of(before, now, judged=False)
     fell = {name: z for name, z in judged.items() if z <= -SURE_Z}
-    if fell and rules and min(rules.values()) > -SURE_Z:
+    clear = rules and min(rules.values()) > -2.0
+    within = _fell_within_a_source(before, now) if fell and rules and not clear else ""
+    if within:
+        evidence.add(0.5, within)
+    elif fell and rules and min(rules.values()) > -SURE_Z:
         worst = min(fell, key=lambda name: (fell[name], name))
         # between two and three standard errors a rule may have fallen by chance, or not
         strength, clearly = (0.55, "") if min(rules.values()) > -2.0 else (0.3, " as clearly")
@@ -519,10 +736,8 @@ def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     elif not fell:
         # a judge that answers as before is no cause, whatever is told about its model
         evidence = _Evidence()
-    for judge, models in now.models.items():
-        new = [name for name in models if name not in before.models.get(judge, models)]
-        if new and evidence.words:
-            evidence.add(0.4, f"judge {judge} answered as {', '.join(new)}, which is new")
+    if evidence.words:
+        _weigh_models(evidence, before, now)
     return evidence.cause(
         "judge_drift",
         "The judge's scale moved: the same responses get other verdicts",
@@ -531,12 +746,30 @@ def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     )
 
 
+def _fell_within_a_source(before: RewardWindow, now: RewardWindow) -> str:
+    """A judged component that fell on prompts of one data source while no rule did; in words.
+
+    Harder prompts of another data source lower rules and judges alike, and hide it.
+    """
+    old = msgspec.structs.replace(before, parts=before.same_source)
+    new = msgspec.structs.replace(now, parts=now.same_source)
+    judged = {n: z for n, z in _z_of(old, new, judged=True).items() if z <= -SURE_Z}
+    rules = _z_of(old, new, judged=False)
+    if not judged or not rules or min(rules.values()) <= -2.0:
+        return ""
+    return (
+        "on the data source that both have most of, "
+        f"{_moved_from(old, new, min(judged, key=lambda name: (judged[name], name)))} "
+        "by its judge, while no rule fell"
+    )
+
+
 def _z_of(before: RewardWindow, now: RewardWindow, *, judged: bool) -> dict[str, float]:
     """The change of each component of that sort that has enough values, in standard errors."""
     return {
         name: _z(before.parts[name], part)
         for name, part in now.parts.items()
-        if part.judged is judged
+        if (part.judged if judged else part.is_rule)
         and name in before.parts
         and min(part.scored, before.parts[name].scored) >= FEWEST_SCORED
     }
@@ -673,12 +906,10 @@ def _longer_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
         for name, part in sorted(now.parts.items())
         if judged.get(name, -SURE_Z) > -SURE_Z and (rho := part.by_length or 0.0) >= 0.2
     }
+    falling = [name for name, z in sorted(_z_of(before, now, judged=False).items()) if z <= -SURE_Z]
     # a judge that likes the longer responses no better is not what they are written for
-    if _grew(before, now) and (rising or pleased):
+    if _grew(before, now) and (pleased or (rising and falling)):
         growth = (now.length or 0.0) / (before.length or 1.0)
-        falling = [
-            name for name, z in sorted(_z_of(before, now, judged=False).items()) if z <= -SURE_Z
-        ]
         evidence.add(0.6 * (1.0 - math.exp(-(growth - 1.0) / 0.4)), _grown(before, now))
         for name, rho in pleased.items():
             evidence.add(0.5 * rho, f"{name} prefers long responses (rank correlation {rho:.2f})")
@@ -728,8 +959,11 @@ def _worse_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     if rules:
         judged = {n: z for n, z in _z_of(before, now, judged=True).items() if z <= -2.0}
         worst = sorted(rules, key=lambda name: (rules[name], name))
-        beside = f", and so did {', '.join(sorted(judged))}" if judged else ""
-        evidence.add(0.35 if judged else 0.25, f"{', '.join(worst[:3])} fell{beside}")
+        fell = ", ".join(_moved_from(before, now, name) for name in worst[:3])
+        judges = "; by judges, " + ", ".join(
+            _moved_from(before, now, name) for name in sorted(judged)
+        )
+        evidence.add(0.35 if judged else 0.25, fell + (judges if judged else ""))
         known, tested = _held_out(before, now, worst[0])
         if known and tested and _z(known, tested) <= -2.0:
             evidence.add(
@@ -745,6 +979,11 @@ def _worse_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
         "Look at the held-out score at this step. If it fell too, go back to the checkpoint before "
         "and try a lower learning rate; read the worst group for what broke.",
     )
+
+
+def _moved_from(before: RewardWindow, now: RewardWindow, name: str) -> str:
+    """A component that fell, with its figures."""
+    return f"{name} fell from {number(before.parts[name].mean)} to {number(now.parts[name].mean)}"
 
 
 def number(value: float) -> str:

@@ -11,6 +11,8 @@ import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
+from statistics import median
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -27,11 +29,14 @@ from zerowait.observe.causes import (
     change_in_words,
     changes,
     fall_z,
+    has_clearly_fallen,
     has_fallen,
     is_silent,
     likely_causes,
     number,
     percent,
+    rise_z,
+    suddenly_risen,
     worse_parts,
 )
 from zerowait.observe.config_differences import UsedConfiguration, config_differences
@@ -44,6 +49,15 @@ _FALLS_SHOWN: Final = 3
 _FALLS_TRIED: Final = 8
 _FORM_RULES: Final = ("format", "json_schema")
 _SAMPLED: Final = 500
+_FEWEST_VALIDATIONS: Final = 3
+_SLOW_Z: Final = 6.0
+_SLOW_SPLIT: Final = 3
+_SLOW_SHARE: Final = 0.6
+"""A fall is slow where no six points around one step have so much of it."""
+_ALIKE_SAMPLED: Final = 64
+_ALIKE_WORDS: Final = 64
+_ALIKE_CHARS: Final = 1024
+_ALIKE_FEWEST: Final = 8
 
 
 class Fall(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +65,7 @@ class Fall(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         point: the step. before: the first and the last point of the baseline; None without any.
+        since: where a slow fall began, whose end `point` is; None for that of one step.
         fell: whether the mean is lower than before by more than chance, or no row has a value.
         words: the change in one sentence.
         changes: figures before and now, the most surprising first.
@@ -63,6 +78,7 @@ class Fall(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     changes: list[FigureChange]
     causes: list[LikelyCause]
+    since: int | None = None
 
 
 def event_words(event: sqlite3.Row) -> str:
@@ -80,6 +96,22 @@ def event_words(event: sqlite3.Row) -> str:
             return f"{fields.get('before', '?')} to {fields.get('after', '?')} requests in flight"
         case _:
             return ""
+
+
+def distinct_share(responses: Sequence[Sequence[str]], n: int = 4) -> float | None:
+    """Share of the sequences of `n` words that differ from all others; None with fewer than 8.
+
+    A response of fewer words is one sequence.
+
+    >>> distinct_share([["yes"]] * 8)
+    0.125
+    """
+    if len(responses) < _ALIKE_FEWEST:
+        return None
+    sequences = [
+        tuple(words[at : at + n]) for words in responses for at in range(max(len(words) - n, 0) + 1)
+    ]
+    return len(set(sequences)) / len(sequences)
 
 
 class _Sums:
@@ -136,6 +168,13 @@ _GROUPED: Final = (
 _CLUSTER: Final = "COALESCE(r.prompt_group, r.prompt_hash, r.row)"
 
 
+class SlowFall(msgspec.Struct, frozen=True, kw_only=True):
+    """A fall over many points: `high` and `low` are the points before it and at its end."""
+
+    high: list[int]
+    low: list[int]
+
+
 class FallReader:
     """Explains the falls of a run; it reads sums by point once, and adds them up for each window.
 
@@ -144,6 +183,7 @@ class FallReader:
         axis: of the run's charts.
         judged: the components that a judge scores.
         only: the one point that will be explained; without it any of them.
+        slow: the slow fall that will be explained instead.
         configurations: by which the rows were scored, oldest first.
     """
 
@@ -154,6 +194,7 @@ class FallReader:
         judged: frozenset[str],
         *,
         only: int | None = None,
+        slow: SlowFall | None = None,
         configurations: Sequence[UsedConfiguration] = (),
     ) -> None:
         self._connection = connection
@@ -162,7 +203,12 @@ class FallReader:
         self._only = only
         self._configurations = configurations
         self._of_run = f"r.current = 1 AND r.split = :split AND {axis.column} IS NOT NULL"
-        if only is None:
+        if slow is not None:
+            high, low = (
+                axis.between(points[0], points[-1] + axis.width) for points in (slow.high, slow.low)
+            )
+            wanted = f"{self._of_run} AND ({high} OR {low})"
+        elif only is None:
             wanted = self._of_run
         else:
             before = self._rows(
@@ -192,7 +238,7 @@ class FallReader:
             "SELECT {point}, c.component AS component, c.outcome AS outcome, c.kind AS kind, "
             "COUNT(*) AS n, SUM(c.value) AS total, SUM(c.value * c.value) AS square "
             "FROM rewards r CROSS JOIN components c ON c.row = r.row "
-            "WHERE {wanted} AND c.outcome <> 'skipped' "
+            "WHERE {wanted} "
             f"GROUP BY point, c.component, c.outcome, c.kind, r.step, {_CLUSTER}) "
             "GROUP BY point, component, outcome, kind",
             wanted,
@@ -298,7 +344,8 @@ class FallReader:
         if is_silent(before, now) or has_fallen(before, now, z=z):
             return "fell"
         reconfigured, _ = self._reconfigured(earlier, point, before, now)
-        return "changed" if reconfigured or worse_parts(before, now) else ""
+        changed = reconfigured or worse_parts(before, now) or suddenly_risen(before, now)
+        return "changed" if changed else ""
 
     def _earlier(self, point: int) -> list[int]:
         return sorted(at for at in self._whole if at < point)[-STEPS_BEFORE:]
@@ -319,43 +366,135 @@ class FallReader:
                 causes=[],
             )
         before = self._window(earlier, usual, with_lengths=False)
-        before, now = self._with_evidence(before, now, earlier, point)
+        before, now = self._with_evidence(before, now, earlier, [point])
         causes = likely_causes(before, now)
         return Fall(
             point=point,
             before=(min(earlier), max(earlier)),
             fell=has_fallen(before, now) or is_silent(before, now),
-            words=change_in_words(before, now, len(earlier)),
+            words=change_in_words(before, now, _named(earlier)),
             changes=sorted(
                 changes(before, now), key=lambda c: (c.name != "reward", -abs(c.z or 0.0), c.name)
             ),
             causes=causes,
         )
 
+    def explain_slow(self, slow: SlowFall) -> Fall:
+        """Why the reward of a slow fall's last points is lower than that of its highest."""
+        usual: dict[int, float] = {}  # prompts are others at either end of a long time
+        before = self._window(slow.high, usual, with_lengths=False)
+        now = self._window(slow.low, usual, with_lengths=True)
+        before, now = self._with_evidence(before, now, slow.high, slow.low)
+        high = f"steps {slow.high[0]} to {slow.high[-1]}"
+        low = f"steps {slow.low[0]} to {slow.low[-1]}"
+        return Fall(
+            point=slow.low[-1],
+            before=(slow.high[0], slow.high[-1]),
+            since=slow.high[-1],
+            fell=True,
+            words=f"It was slow: no single step between {high} and {low} is to blame. "
+            + change_in_words(before, now, high),
+            changes=sorted(
+                changes(before, now), key=lambda c: (c.name != "reward", -abs(c.z or 0.0), c.name)
+            ),
+            causes=likely_causes(before, now),
+        )
+
     def _with_evidence(
-        self, before: RewardWindow, now: RewardWindow, earlier: list[int], point: int
+        self, before: RewardWindow, now: RewardWindow, earlier: list[int], points: list[int]
     ) -> tuple[RewardWindow, RewardWindow]:
         """Both windows, with what is worth reading only where something got worse."""
+        point = points[-1]
         reconfigured, reweighed = self._reconfigured(earlier, point, before, now)
         now = msgspec.structs.replace(now, reconfigured=reconfigured, reweighed=reweighed)
         if not (is_silent(before, now) or has_fallen(before, now) or worse_parts(before, now)):
             return before, now
         forms = [name for name in self._form_rules() if name in now.parts]
-        rules = [name for name, part in now.parts.items() if not part.judged]
+        rules = [name for name, part in now.parts.items() if part.is_rule]
         held_before, held_now = self._held_out(point)
+        source = _shared_source(before, now)
         return msgspec.structs.replace(
             before,
             endpoints=self._endpoints(earlier),
             well_formed={name: self._well_formed(name, earlier, earlier) for name in forms},
             held_out={name: held_before[name] for name in rules if name in held_before},
+            distinct=self._distinct(earlier),
+            same_source={} if source is None else self._of_source(source, earlier),
         ), msgspec.structs.replace(
             now,
-            endpoints=self._endpoints([point]),
+            endpoints=self._endpoints(points),
             form_rules=forms,
-            well_formed={name: self._well_formed(name, [point], earlier) for name in forms},
+            well_formed={name: self._well_formed(name, points, earlier) for name in forms},
             held_out={name: held_now[name] for name in rules if name in held_now},
             later=self._later(point),
+            parts=self._with_sources(before, now, points),
+            distinct=self._distinct(points),
+            same_source={} if source is None else self._of_source(source, points),
         )
+
+    def _of_source(self, source: str, points: list[int]) -> dict[str, ComponentFigures]:
+        """Each component on the rows of one data source."""
+        inside = self._axis.between(points[0], points[-1] + self._axis.width)
+        found = self._rows(
+            "SELECT c.component AS component, COUNT(*) AS n, AVG(c.value) AS mean, "
+            "AVG(c.value * c.value) AS square FROM rewards r CROSS JOIN components c "
+            f"ON c.row = r.row WHERE {self._of_run} AND {inside} "
+            "AND COALESCE(r.data_source, '') = :source AND c.outcome = 'score' GROUP BY component",
+            source=source,
+        )
+        return {
+            row["component"]: msgspec.structs.replace(
+                _figures_of(row["n"], row["mean"], row["square"]),
+                judged=row["component"] in self._judged,
+                shape="shape" in self._settings.get(row["component"], {}),
+            )
+            for row in found
+        }
+
+    def _with_sources(
+        self, before: RewardWindow, now: RewardWindow, points: list[int]
+    ) -> dict[str, ComponentFigures]:
+        """The components of `now`, with the data sources of those that abstain more often."""
+        parts = dict(now.parts)
+        inside = self._axis.between(points[0], points[-1] + self._axis.width)
+        for name, part in parts.items():
+            was = before.parts.get(name, ComponentFigures())
+            if part.abstained < 2 or part.abstained_share <= was.abstained_share:
+                continue
+            found = self._rows(
+                "SELECT COALESCE(r.data_source, '') AS source, COUNT(*) AS n, "
+                "SUM(c.outcome = 'abstain') AS failed "
+                "FROM rewards r CROSS JOIN components c ON c.row = r.row "
+                f"WHERE {self._of_run} AND {inside} AND c.component = :name "
+                "AND c.outcome <> 'skipped' GROUP BY source",
+                name=name,
+            )
+            sources = {row["source"]: (row["n"], row["failed"]) for row in found}
+            parts[name] = msgspec.structs.replace(part, of_sources=sources)
+        return parts
+
+    def _distinct(self, points: list[int]) -> float | None:
+        """Share of distinct sequences of words in responses to different prompts.
+
+        As many responses of the same length are read of any points, because more text repeats more.
+        """
+        words: list[list[str]] = []
+        each = -(-_ALIKE_SAMPLED // len(points))
+        for at in points:
+            found = self._rows(
+                "SELECT MIN(r.row), SUBSTR(r.response, 1, :chars) AS text FROM rewards r "
+                f"WHERE {self._of_run} AND {self._axis.inside(at)} AND r.response <> '' "
+                f"GROUP BY r.step, {_CLUSTER} LIMIT :most",
+                chars=_ALIKE_CHARS,
+                most=each,
+            )
+            words.extend(row["text"].split()[:_ALIKE_WORDS] for row in found)
+        return distinct_share(words[:_ALIKE_SAMPLED])
+
+    @property
+    def _settings(self) -> Mapping[str, Mapping[str, Any]]:
+        """The components of the last configuration; none where it is not known."""
+        return self._configurations[-1].components if self._configurations else {}
 
     def _form_rules(self) -> list[str]:
         """The components that look at the form of a response alone, by the last configuration."""
@@ -515,11 +654,15 @@ class FallReader:
     def _parts_of(self, points: list[int], *, with_lengths: bool) -> dict[str, ComponentFigures]:
         scores: dict[str, _Sums] = {}
         kinds: dict[str, dict[str, int]] = {}
+        skipped: dict[str, int] = {}
+        settings = self._settings
         for row in (row for at in points for row in self._parts.get(at, [])):
             name = row["component"]
             sums = scores.setdefault(name, _Sums())
             if row["outcome"] == "score":
                 sums.add_row(row)
+            elif row["outcome"] == "skipped":
+                skipped[name] = skipped.get(name, 0) + row["n"]
             else:
                 its, kind = kinds.setdefault(name, {}), row["kind"] or ""
                 its[kind] = its.get(kind, 0) + row["n"]
@@ -530,7 +673,11 @@ class FallReader:
                 mean=sums.mean or 0.0,
                 sd=sums.sd,
                 error=sums.error,
+                skipped=skipped.get(name, 0),
                 judged=name in self._judged,
+                shape="shape" in settings.get(name, {}),
+                weight=_weight(settings.get(name, {})),
+                gate=str(settings.get(name, {}).get("gate") or ""),
                 kinds=kinds.get(name, {}),
                 by_length=self._by_length(points[0], name)
                 if with_lengths and name in self._judged
@@ -615,6 +762,26 @@ class FallReader:
         return [(row["kind"], row["what"], event_words(row)) for row in events], by_judge
 
 
+def _shared_source(before: RewardWindow, now: RewardWindow) -> str | None:
+    """The data source of which both windows have most rows; None where there is one alone."""
+    both = before.sources.keys() & now.sources.keys()
+    if len(before.sources.keys() | now.sources.keys()) < 2 or not both:
+        return None
+    return max(
+        both, key=lambda name: (min(before.sources[name].rows, now.sources[name].rows), name)
+    )
+
+
+def _named(earlier: Sequence[int]) -> str:
+    return "the step before" if len(earlier) == 1 else f"the {len(earlier)} steps before"
+
+
+def _mean_of(values: Iterable[float]) -> float:
+    """The mean, also of values whose sum is beyond the range of floats."""
+    every = list(values)
+    return math.fsum(value / len(every) for value in every)
+
+
 def _figures_of(count: int, mean: float | None, square: float | None) -> ComponentFigures:
     mean, square = mean or 0.0, square or 0.0
     return ComponentFigures(scored=count, mean=mean, sd=_root(square - mean * mean))
@@ -669,8 +836,8 @@ def find_falls(
     """
     found: dict[str, list[int]] = {"fell": [], "changed": []}
     if axis.kind == "step":
-        suspects, unusual = _suspects(connection, axis, configurations)
-        for at in suspects[:_FALLS_TRIED]:
+        suspects, unusual = _suspects(connection, axis, judged, configurations)
+        for at in suspects:
             reader = FallReader(connection, axis, judged, only=at, configurations=configurations)
             how = reader.worsened(at, z=unusual)
             if how:
@@ -678,12 +845,89 @@ def find_falls(
     return found["fell"][:_FALLS_SHOWN], found["changed"][:_FALLS_SHOWN]
 
 
+def find_slow_fall(connection: sqlite3.Connection, axis: Axis) -> SlowFall | None:
+    """The deepest fall of the mean reward that no single step explains; None without any.
+
+    Five points in a row are compared with the best five before them. The noise is that of means
+    from point to point, so that responses that are alike, or prompts that differ, count as it.
+    """
+    if axis.kind != "step":
+        return None
+    found = connection.execute(
+        f"SELECT {axis.of('step')} AS point, SUM(scored * mean_value) / SUM(scored) AS mean "
+        "FROM steps WHERE split = ? AND step IS NOT NULL AND scored > 0 "
+        "GROUP BY point ORDER BY point",
+        (axis.split,),
+    ).fetchall()
+    points, means = [row["point"] for row in found], [row["mean"] for row in found]
+    if len(means) < 2 * STEPS_BEFORE:
+        return None
+    smooth = [
+        _mean_of(means[at : at + STEPS_BEFORE]) for at in range(len(means) - STEPS_BEFORE + 1)
+    ]
+    # of a difference of two points; the slope itself adds hardly anything to it
+    noise = 1.4826 * median(abs(b - a) for a, b in pairwise(means)) / math.sqrt(2.0)
+    depth, high, low = 0.0, 0, 0
+    best = 0
+    for at in range(STEPS_BEFORE, len(smooth)):
+        best = max(best, at - STEPS_BEFORE, key=lambda each: smooth[each])
+        if smooth[best] - smooth[at] > depth:
+            depth, high, low = smooth[best] - smooth[at], best, at
+    error = noise * math.sqrt(2.0 / STEPS_BEFORE)
+    if not 1e-9 * max(map(abs, means)) < depth > _SLOW_Z * error:
+        return None
+    steepest = max(
+        _mean_of(means[at - _SLOW_SPLIT : at]) - _mean_of(means[at : at + _SLOW_SPLIT])
+        for at in range(high + _SLOW_SPLIT, low + _SLOW_SPLIT)
+    )
+    if steepest > _SLOW_SHARE * depth:
+        return None
+    return SlowFall(high=points[high : high + STEPS_BEFORE], low=points[low : low + STEPS_BEFORE])
+
+
+def held_out_falls(connection: sqlite3.Connection, axis: Axis) -> Iterator[str]:
+    """Where a held-out split fell from its best while training did not, in words."""
+    if axis.kind != "step":
+        return
+    by_split: dict[str, list[tuple[int, ComponentFigures]]] = {}
+    for row in connection.execute(
+        "SELECT split, step, scored, mean_value, mean_square FROM steps "
+        "WHERE step IS NOT NULL AND scored > 0 ORDER BY split, step"
+    ):
+        figures = _figures_of(row["scored"], row["mean_value"], row["mean_square"])
+        by_split.setdefault(row["split"], []).append((row["step"], figures))
+    trained = by_split.pop(axis.split, [])
+    for split, known in by_split.items():
+        if len(known) < _FEWEST_VALIDATIONS:
+            continue
+        (high, best), (low, last) = max(known[:-1], key=lambda each: each[1].mean), known[-1]
+        then, now = _mean_around(trained, high), _mean_around(trained, low)
+        if then is None or now is None or now < then or not has_clearly_fallen(best, last):
+            continue
+        yield (
+            f"{split} fell from {number(best.mean)} at step {high} to {number(last.mean)} at step "
+            f"{low}, while {axis.split} went from {number(then)} to {number(now)}: the policy "
+            "learns the training prompts by heart, or pleases a judge that can be fooled. The "
+            f"checkpoint of step {high} is the better one."
+        )
+
+
+def _mean_around(trained: list[tuple[int, ComponentFigures]], step: int) -> float | None:
+    """The mean of up to five steps around this one; None without any."""
+    near = sorted(trained, key=lambda each: abs(each[0] - step))[:STEPS_BEFORE]
+    return _mean_of(figures.mean for _, figures in near) if near else None
+
+
 def _suspects(
-    connection: sqlite3.Connection, axis: Axis, configurations: Sequence[UsedConfiguration]
+    connection: sqlite3.Connection,
+    axis: Axis,
+    judged: frozenset[str],
+    configurations: Sequence[UsedConfiguration],
 ) -> tuple[list[int], float]:
     """Points that seem worse than those before, the clearest first, by the sums of steps alone.
 
-    Also by how many standard errors one has to be; of many points some are low by chance.
+    A judge that gives much more at once is as suspect as one that gives less. Also by how many
+    standard errors a fall has to be one; of many points some are low by chance.
     """
     figures = _figures_by_point(connection, axis)
     points = sorted({at for of in figures.values() for at in of})
@@ -691,12 +935,17 @@ def _suspects(
     # above it, for one fall by chance costs a reader less than one that is not named
     unusual = max(2.0, math.sqrt(2.0 * math.log(max(len(points), 1))) - 0.5)
     worst: dict[int, float] = {}
+    risen: dict[int, float] = {}
     for name, of in figures.items():
         for index, at in enumerate(points):
             before = points[max(index - STEPS_BEFORE, 0) : index]
-            z = _fall_z([of[each] for each in before if each in of], of.get(at, _NO_ROWS))
+            was = _figures_in([_NO_ROWS, *(of[each] for each in before if each in of)])
+            now = _figures_in([of.get(at, _NO_ROWS)])
+            z = fall_z(was, now)
             if z <= -max(unusual, 0.0 if name is None else SURE_Z):
                 worst[at] = min(worst.get(at, 0.0), z)
+            elif name in judged and (rise := rise_z(was, now)):
+                risen[at] = max(risen.get(at, 0.0), rise)
     for used in configurations[1:]:
         row = connection.execute(
             f"SELECT {axis.sql} AS point FROM rewards r WHERE row >= ? AND split = ? "
@@ -705,8 +954,18 @@ def _suspects(
         ).fetchone()
         if row is not None:
             worst[row["point"]] = -math.inf
-    first = [at for at in worst if not (points.index(at) and points[points.index(at) - 1] in worst)]
-    return sorted(first, key=lambda at: (worst[at], at)), unusual
+    fallen = sorted(_first_of_each_row(points, worst), key=lambda at: (worst[at], at))
+    rising = sorted(_first_of_each_row(points, risen), key=lambda at: (-risen[at], at))
+    return list(dict.fromkeys([*fallen[:_FALLS_TRIED], *rising[:_FALLS_SHOWN]])), unusual
+
+
+def _first_of_each_row(points: list[int], found: Mapping[int, float]) -> list[int]:
+    """Of points in a row only the first."""
+    return [
+        at
+        for before, at in zip([None, *points], points, strict=False)
+        if at in found and before not in found
+    ]
 
 
 Counts: TypeAlias = tuple[int, int, float, float]
@@ -739,11 +998,6 @@ def _figures_by_point(
         counts = row["n"], row["scored"] or 0, row["total"] or 0.0, row["square"] or 0.0
         figures.setdefault(row["component"], {})[row["point"]] = counts
     return figures
-
-
-def _fall_z(earlier: Iterable[Counts], now: Counts) -> float:
-    """How much worse `now` is in standard errors, by its mean or by its share without a value."""
-    return fall_z(_figures_in([_NO_ROWS, *earlier]), _figures_in([now]))
 
 
 def _figures_in(points: list[Counts]) -> ComponentFigures:

@@ -15,7 +15,7 @@ import msgspec
 
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError
-from zerowait.observe.fall import Fall
+from zerowait.observe.fall import Fall, held_out_falls
 from zerowait.observe.page.data import open_run
 from zerowait.observe.steps import StepSummary, summarise
 from zerowait.record import StatsRecord, damage_in, open_index
@@ -38,6 +38,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         folder: of its records. training, validation: one summary per step.
         stats: the fields of `zerowait.engine.Stats` at the end, summed over the run's hubs.
         falls: the steps worth asking about, and why the reward or a component fell there.
+        notes: what goes wrong over a longer time, in words.
         damage: which lines of the record are damaged, in words; empty for none.
     """
 
@@ -46,6 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     validation: list[StepSummary]
     stats: dict[str, Any]
     falls: list[Fall] = []
+    notes: list[str] = []
     damage: str = ""
 
     @property
@@ -73,13 +75,18 @@ def read_report(folder: Path) -> Report:
             raise DataError(f"{folder} has no rewards yet")
         run = open_run(index)
         asked = sorted(at for points in run.falls() for at in points)
+        slow = run.slow_fall()
         explained = [run.fall_reader(only=at).explain(at) for at in asked]
+        if slow is not None:
+            explained.append(run.explain_slow(slow))
+        notes = list(held_out_falls(index, run.axis))
     return Report(
         folder=folder,
         training=[step for step in steps if step.split == "train"],
         validation=[step for step in steps if step.split != "train"],
         stats=stats,
         falls=explained,
+        notes=notes,
         damage=damage,
     )
 
@@ -247,7 +254,7 @@ def falls(report: Report) -> list[str]:
             f"  likely cause: {cause.title}: {'; '.join(cause.evidence)}"
             for cause in fall.causes[:1]
         )
-    return lines
+    return [*lines, *report.notes]
 
 
 def alarms(report: Report) -> list[TableRow]:

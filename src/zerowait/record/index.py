@@ -117,6 +117,8 @@ CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind, value
 CREATE INDEX IF NOT EXISTS components_failed ON components (component, kind, why)
   WHERE outcome = 'abstain';
 CREATE INDEX IF NOT EXISTS components_of_kind ON components (kind, component, row);
+CREATE INDEX IF NOT EXISTS components_skipped ON components (component, row)
+  WHERE outcome = 'skipped';
 CREATE INDEX IF NOT EXISTS components_value ON components (component, value, row);
 CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row, name, value);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);

@@ -120,6 +120,10 @@ def test_abstentions_are_filtered_and_a_thumb_stays_after_a_reload(page, hostile
     browser.find("article.chosen button.down").click()
     pressed = "article.chosen button.down[aria-pressed=true]"
     browser.find(pressed)
+    asked = "return performance.getEntriesByName(location.origin + '/api/runs').length"
+    first = browser.run(asked)
+    browser.until(lambda: browser.run(asked) > first + 1)  # the page has heard of it
+    assert not browser.all(".news")[0].is_displayed()  # a thumb is no growth of the run
     browser.driver.refresh()
     browser.find(pressed)
     assert (

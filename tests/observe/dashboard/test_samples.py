@@ -16,7 +16,7 @@ from zerowait.observe.dashboard.samples import (
     whole_sample,
 )
 from zerowait.record import open_index
-from zerowait.types import Abstain
+from zerowait.types import Abstain, Skipped
 
 FIELDS = {
     "split": st.sampled_from(["train", "validation", "test"]),
@@ -167,3 +167,22 @@ def test_the_filters_offer_what_the_run_has(index):
     assert offered["kinds"] == ["timeout", "unparseable"]
     assert offered["sources"] == ["asked", "cache"]
     assert offered["steps"] == {"first": 0, "last": 60}
+
+
+def test_skipped_samples_are_found_and_offered_only_where_there_are_some(recorded, reward):
+    gated = [reward(1), reward(2, outcome=Skipped("correct > 0")), reward(3)]
+    for name, rewards, expected in (("gated", gated, [2]), ("plain", gated[::2], [])):
+        with closing(open_index(recorded(rewards, name=name))) as index:
+            assert read_on(index, SampleQuery(outcome="skipped"))[0] == expected
+            assert bool(choices(index)["skipped"]) is bool(expected)
+
+
+def test_samples_whose_component_abstained_are_sorted_by_their_reward(recorded, reward):
+    lost = Abstain("timeout", "no answer")
+    rewards = [
+        reward(n, value=value, outcome=lost) for n, value in enumerate((0.2, 0.9, 0.5), start=1)
+    ]
+    with closing(open_index(recorded([*rewards, reward(4, value=7.0)]))) as index:
+        component = rewards[0].reward.components
+        wanted = SampleQuery(component=next(iter(component)), outcome="abstain")
+        assert read_on(index, wanted, "highest")[0] == [2, 3, 1]

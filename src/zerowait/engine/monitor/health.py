@@ -8,6 +8,7 @@ positive in fewer than 1 of 1,000 steps of independent rows.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median, pvariance
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 from zerowait.engine.monitor.bimodality import two_clusters
 from zerowait.rank_statistics import correlation_z, rank_correlation, rank_sum_z
 from zerowait.scorers import is_not_finite
-from zerowait.types import Abstain, Reward, Sample, Score
+from zerowait.types import Abstain, FailureKind, Reward, Sample, Score
 
 ALARMS: Final[dict[str, str]] = {
     "all_equal": "every reward of the step is the same, so that no response is better than another",
@@ -25,6 +26,8 @@ ALARMS: Final[dict[str, str]] = {
     "bimodal_length": "the responses are of two lengths, such as refusals beside full answers",
     "judge_disagrees": "a judge prefers what the rules score low",
     "mean_jump": "the mean reward changed far more than it does from step to step",
+    "judge_fails": "a judge reaches no verdict on many responses: it is down, out of quota, or its "
+    "replies cannot be read",
     "abstains_by_length": "long, or short, responses escape judgement more often than others",
     "abstains_by_score": "responses that the rules score high, or low, escape judgement more often",
 }
@@ -37,6 +40,9 @@ _SURE_Z = 4.0
 _FEWEST_ABSTAINED = 8
 _FEWEST_STEPS = 9
 _JUMP = 6.0
+_FEWEST_FAILED = 8
+_USUAL_FAILURES = 0.1
+"""The share of a judge's rows that may fail without an alarm: some rows always do."""
 
 
 class HealthRow(NamedTuple):
@@ -49,6 +55,7 @@ class HealthRow(NamedTuple):
         rule_score: the weighted sum of the rules; None when one abstained, or there is no rule.
         judged: the value of each judge that reached one, by component.
         not_finite: the components whose function returned NaN or infinity.
+        failed: why each judge that was asked reached no verdict, by component: the failure's kind.
     """
 
     value: float | None
@@ -57,6 +64,7 @@ class HealthRow(NamedTuple):
     rule_score: float | None = None
     judged: Mapping[str, float] = {}
     not_finite: tuple[str, ...] = ()
+    failed: Mapping[str, str] = {}
 
 
 class StepRow(NamedTuple):
@@ -103,6 +111,11 @@ def row_of(
         rule_score=math.fsum(terms) if scored and terms else None,
         judged={n: each.value for n, each in components if n in judges and isinstance(each, Score)},
         not_finite=tuple(name for name, outcome in components if is_not_finite(outcome)),
+        failed={
+            n: each.kind
+            for n, each in components
+            if n in judges and isinstance(each, Abstain) and each.kind != FailureKind.CANCELLED
+        },
     )
 
 
@@ -121,6 +134,8 @@ def findings(rows: Sequence[HealthRow], past: Sequence[StepMean] = ()) -> list[H
       when 95 % of the values are the largest or the smallest of the step.
     - ``judge_disagrees``: a Spearman correlation with the rule score of -0.3 or less that is 4
       standard errors from 0.
+    - ``judge_fails``: a judge has no verdict on more than a tenth of its rows, by 4 standard
+      errors, and on at least 8.
     - ``abstains_by_…``: a rank sum that is 4 standard errors from 0, with at least 8 rows on each
       side.
     - ``mean_jump``: a change of 6 times the median change of at least 8 steps, and of 6 standard
@@ -140,8 +155,29 @@ def findings(rows: Sequence[HealthRow], past: Sequence[StepMean] = ()) -> list[H
         *_lengths(rows),
         *_disagreement(rows),
         *_jump(rows, past),
+        *_failing_judges(rows),
         *_biased_abstention(rows),
     ]
+
+
+def failing_judge(component: str, rows: Sequence[HealthRow], count: int) -> HealthFinding | None:
+    """The alarm ``judge_fails`` of a judge; None where no more than a tenth fails.
+
+    Args:
+        component: the judge's.
+        rows: of the step, as far as they are known.
+        count: how many rows the step will have. Those that are not known yet count as judged:
+            failures may come first, because a refused connection is faster than a verdict.
+    """
+    kinds = Counter(row.failed[component] for row in rows if component in row.failed)
+    failed = kinds.total()
+    known = failed + sum(component in row.judged for row in rows)
+    asked = known + max(count - len(rows), 0)
+    allowed = _USUAL_FAILURES * asked
+    if failed < max(_FEWEST_FAILED, allowed + _SURE_Z * math.sqrt(allowed * (1 - _USUAL_FAILURES))):
+        return None
+    words = ", ".join(f"{kind} {n}" for kind, n in kinds.most_common())
+    return HealthFinding("judge_fails", component, f"{failed} of {known} rows: {words}")
 
 
 def _values(rows: Sequence[HealthRow]) -> Iterator[HealthFinding]:
@@ -207,6 +243,13 @@ def _jump(rows: Sequence[HealthRow], past: Sequence[StepMean]) -> Iterator[Healt
         yield HealthFinding(
             "mean_jump", "", f"from {past[-1].mean:.3f} to {now.mean:.3f} in one step"
         )
+
+
+def _failing_judges(rows: Sequence[HealthRow]) -> Iterator[HealthFinding]:
+    for name in sorted({name for row in rows for name in row.failed}):
+        found = failing_judge(name, rows, len(rows))
+        if found is not None:
+            yield found
 
 
 def _biased_abstention(rows: Sequence[HealthRow]) -> Iterator[HealthFinding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from operator import attrgetter
 
@@ -11,6 +11,7 @@ from zerowait.engine.monitor.health import (
     HealthRow,
     StepMean,
     StepRow,
+    failing_judge,
     findings,
     row_of,
     step_mean,
@@ -55,6 +56,8 @@ class HealthMonitor:
         self._rows: list[HealthRow] = []
         self._means: deque[StepMean] = deque(maxlen=_MEANS_KEPT)
         self._on: dict[tuple[str, str], HealthFinding] = {}
+        self._failed: Counter[str] = Counter()
+        self._rows_before = 0
 
     def __call__(self, event: Event) -> None:
         """Note a reward; other events are ignored."""
@@ -109,10 +112,29 @@ class HealthMonitor:
             self._step = row.step
         if row.step == self._step and len(self._rows) < _ROWS_KEPT:
             self._rows.append(row.row)
+            for name in row.row.failed:
+                self._note_failure(name)
+
+    def _note_failure(self, name: str) -> None:
+        """Raise ``judge_fails`` within the step, where it is expected to be as large as the last.
+
+        A step without one before it is checked at its end.
+        """
+        self._failed[name] += 1
+        failed, alarm = self._failed[name], ("judge_fails", name)
+        # at 8, 16, 32 ... failures: each look reads all rows of the step
+        if failed & (failed - 1) or not self._rows_before or alarm in self._on:
+            return
+        found = failing_judge(name, self._rows, self._rows_before)
+        if found is not None:
+            self._on[alarm] = found
+            self._raise(found)
 
     def _end_step(self) -> None:
         """Check the current step's rows and raise its new alarms; nothing where it has no rows."""
         rows, self._rows = self._rows, []
+        self._failed.clear()
+        self._rows_before = len(rows)
         if not rows or self._step is None:
             return
         found = {(each.kind, each.component): each for each in findings(rows, list(self._means))}
@@ -120,8 +142,13 @@ class HealthMonitor:
         mean = step_mean(rows)
         if mean is not None:
             self._means.append(mean)
-        for (kind, component), each in found.items():
-            if (kind, component) not in before:
-                self._listener(
-                    HealthAlarm(kind=kind, component=component, step=self._step, why=each.why)
-                )
+        for alarm, each in found.items():
+            if alarm not in before:
+                self._raise(each)
+
+    def _raise(self, found: HealthFinding) -> None:
+        self._listener(
+            HealthAlarm(
+                kind=found.kind, component=found.component, step=self._step or 0, why=found.why
+            )
+        )

@@ -115,15 +115,15 @@ def coverage(sources: Sequence[str], values: Sequence[float | None]) -> dict[str
     """By data source, the mean over a validation's judged rows, and the share of rows judged.
 
     ``val-core/{source}/reward/mean`` is NaN where no row was judged; ``.../coverage`` is the judged
-    share, in [0, 1].
+    share, in [0, 1]. Rows without a data source are of ``unknown``, as in verl.
 
     Args:
-        sources: each row's data source.
+        sources: each row's data source; empty for none.
         values: each row's reward; None where it abstained.
     """
     found: dict[str, list[float | None]] = {}
     for source, value in zip(sources, values, strict=True):
-        found.setdefault(source, []).append(value)
+        found.setdefault(source or "unknown", []).append(value)
     metrics: dict[str, float] = {}
     for source, some in found.items():
         judged = [value for value in some if value is not None]

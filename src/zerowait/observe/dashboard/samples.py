@@ -19,6 +19,8 @@ _MOST_COUNTED: Final = 10_000
 _FEW: Final = 5_000
 """Up to so many matches of a condition on another table are looked up first, each by its row; of
 more matches some are near wherever the reading begins, so rows are read and tested in order."""
+_FEW_TO_SORT: Final = 100_000
+"""Likewise where all that matches is sorted, and so all rows would be tested."""
 _SETTLED: Final = frozenset({"score", "skipped"})
 _CURRENT: Final = "r.current = 1"
 _ROWS: Final = "rewards r INDEXED BY rewards_filters"
@@ -97,15 +99,17 @@ def sample_page(
         index: of the run.
         wanted: the filter.
         order: newest and oldest by the order of recording; highest and lowest by reward, or by the
-            score of the filter's component, samples without one left out.
+            score of the filter's component, samples without one left out; of a component that
+            abstained or was skipped, by reward.
         after: ``next`` of the page before; None for the first.
         limit: the most samples in it.
 
     Raises:
         DataError: `after` is no ``next``, or sorting so many samples takes too long.
     """
-    where = _where(index, wanted)
-    if order in {"highest", "lowest"}:
+    by_value = order in {"highest", "lowest"}
+    where = _where(index, wanted, few=_FEW_TO_SORT if by_value else _FEW)
+    if by_value:
         query = _by_value(where, wanted, order, after)
         rows, following = _sorted_rows(index, query, limit)
     else:
@@ -121,7 +125,7 @@ class _Sql(msgspec.Struct, frozen=True):
     given: list[Any]
 
 
-def _where(index: sqlite3.Connection, wanted: SampleQuery) -> _Sql:
+def _where(index: sqlite3.Connection, wanted: SampleQuery, *, few: int) -> _Sql:
     """The condition on ``rewards r``."""
     terms, given = [_CURRENT], list[Any]()
     for term, value in _own_terms(wanted):
@@ -130,8 +134,8 @@ def _where(index: sqlite3.Connection, wanted: SampleQuery) -> _Sql:
     if wanted.component is None and wanted.outcome in {"abstain", "score"}:
         terms.append(f"r.value IS {'NULL' if wanted.outcome == 'abstain' else 'NOT NULL'}")
     for condition in _conditions(wanted):
-        few = f"SELECT count(*) FROM ({condition.found} LIMIT {_FEW + 1})"
-        if index.execute(few, condition.given).fetchone()[0] <= _FEW:
+        count = f"SELECT count(*) FROM ({condition.found} LIMIT {few + 1})"
+        if index.execute(count, condition.given).fetchone()[0] <= few:
             terms.append(f"r.row IN ({condition.rows})")
         else:
             terms.append(condition.met)
@@ -195,13 +199,18 @@ def _of_components(wanted: SampleQuery) -> _Condition:
     if wanted.outcome is not None:
         if wanted.outcome == "abstain":
             terms.append("c.kind > ''")  # only an abstention has a kind, and kinds have an index
+        elif wanted.outcome in _SETTLED:  # as the partial index has it
+            terms.append(f"c.outcome = '{wanted.outcome}'")
         else:
-            terms.append(f"c.{'outcome' if wanted.outcome in _SETTLED else 'kind'} = ?")
+            terms.append("c.kind = ?")
             given.append(wanted.outcome)
     both = " AND ".join(terms)
+    table = "components c"
+    if wanted.outcome == "skipped":
+        table += " INDEXED BY components_skipped"
     return _Condition(
-        f"SELECT 1 FROM components c WHERE {both}",
-        f"SELECT c.row FROM components c WHERE {both}",
+        f"SELECT 1 FROM {table} WHERE {both}",
+        f"SELECT c.row FROM {table} WHERE {both}",
         "EXISTS (SELECT 1 FROM components c INDEXED BY components_row "
         f"WHERE c.row = r.row AND {both})",
         tuple(given),
@@ -259,7 +268,7 @@ def _by_value(where: _Sql, wanted: SampleQuery, order: str, after: str | None) -
     value, given = "r.value", list(where.given)
     terms = f"{where.text} AND r.value IS NOT NULL"
     source = "rewards r" if where.text == _CURRENT else _ROWS
-    if wanted.component is not None:
+    if _sorts_by_score(wanted):
         value = "k.value"
         bounds = {"k.value >= ?": wanted.least, "k.value <= ?": wanted.most}
         scores = {"k.component = ?": wanted.component} | {
@@ -281,9 +290,16 @@ def _by_value(where: _Sql, wanted: SampleQuery, order: str, after: str | None) -
     )
 
 
+def _sorts_by_score(wanted: SampleQuery) -> bool:
+    """Whether the component's score is what samples are sorted by; abstained ones have none."""
+    return wanted.component is not None and wanted.outcome in {None, "score"}
+
+
 def _is_of_component_alone(wanted: SampleQuery) -> bool:
     """Whether the filter narrows nothing but the component and its score."""
     others = msgspec.structs.replace(wanted, component=None, least=None, most=None)
+    if wanted.outcome == "score":  # only a score has a value
+        others = msgspec.structs.replace(others, outcome=None)
     return others == SampleQuery()
 
 
@@ -484,6 +500,10 @@ def choices(index: sqlite3.Connection) -> Mapping[str, Any]:
         "kinds": names(_distinct("components", "kind")),
         "judges": names(_distinct("judgements", "judge")),
         "sources": names(_distinct("judgements", "source")),
+        "skipped": index.execute(
+            "SELECT EXISTS (SELECT 1 FROM components INDEXED BY components_skipped "
+            "WHERE outcome = 'skipped')"
+        ).fetchone()[0],
         "steps": {"first": min(steps, default=None), "last": max(steps, default=None)},
     }
 

@@ -280,6 +280,7 @@ export const VIEWS = {
         ...others.map(([split, band], index) => ({ label: split, values: on(band.points, band.mean), colour: SERIES[(index + 1) % SERIES.length], dash: true, dots: true })),
       ],
     });
+    for (const note of doc.notes ?? []) into.append(element("p", { class: "failure" }, note));
   },
 
   components(into, doc, { overview, onPick, chosen } = {}) {
@@ -394,24 +395,17 @@ function scatter(into, doc) {
 // The panel of one step: what changed, why, its groups and its times.
 // The steps worth asking about, as [step, question].
 export function questions(rewards, unit) {
-  return [...rewards.falls.map((at) => [at, `Why did it fall at ${unit} ${at}?`]),
+  const slow = rewards.slow ? [[rewards.slow[1], `Why did it fall slowly from ${unit} ${rewards.slow[0]} to ${rewards.slow[1]}?`]] : [];
+  return [...slow, ...rewards.falls.map((at) => [at, `Why did it fall at ${unit} ${at}?`]),
     ...rewards.changed.map((at) => [at, `What changed at ${unit} ${at}?`])];
 }
 
 export function step(into, doc, { overview } = {}) {
   const name = xName(overview) === "row" ? `Rows from ${doc.point}` : `Step ${doc.point}`;
-  const fall = doc.fall;
-  const parts = [element("h3", { tabindex: "-1", id: "chosen" }, `${name}: ${fall.fell ? "why did the reward fall?" : "what changed?"}`),
-    element("p", { class: "words" }, fall.words)];
-  if (fall.causes.length) parts.push(element("ol", { class: "causes" }, ...fall.causes.map((cause, index) =>
-    element("li", {}, element("details", { open: index === 0 },
-      element("summary", {}, element("b", {}, cause.title), " ", element("span", { class: "strength" }, strength(cause.strength))),
-      element("ul", {}, ...cause.evidence.map((words) => element("li", {}, words))),
-      element("p", { class: "advice" }, cause.advice))))));
-  else if (fall.fell) parts.push(element("p", {}, "No single cause stands out: see the figures, and read the worst groups."));
-  if (fall.changes.length) parts.push(element("details", { open: !fall.causes.length }, element("summary", {}, "All figures, the most surprising first"),
-    table(["", fall.before ? `steps ${fall.before[0]} to ${fall.before[1]}` : "before", "here", "standard errors"],
-      fall.changes.map((each) => [each.name, withUnit(each.before, each.unit), withUnit(each.now, each.unit), each.z === null ? "–" : each.z.toFixed(1)]), "This step against the steps before")));
+  const asked = doc.slow ? `why did the reward fall slowly, from step ${doc.slow.since} on?` : doc.fall.fell ? "why did the reward fall?" : "what changed?";
+  const parts = [element("h3", { tabindex: "-1", id: "chosen" }, `${name}: ${asked}`)];
+  if (doc.slow) parts.push(...comparison(doc.slow, `steps to ${doc.point}`), element("h4", {}, `${name} alone`));
+  parts.push(...comparison(doc.fall, "here"));
   into.replaceChildren(...parts);
   if (doc.timeline) {
     const box = element("div");
@@ -420,6 +414,21 @@ export function step(into, doc, { overview } = {}) {
   }
   for (const [title, groups] of [["Worst groups", doc.worst], ["Best groups", doc.best]])
     if (groups.length) into.append(element("h4", {}, title), ...groups.map(group));
+}
+
+// One window of steps against an earlier one: in words, by causes, and in figures.
+function comparison(fall, here) {
+  const parts = [element("p", { class: "words" }, fall.words)];
+  if (fall.causes.length) parts.push(element("ol", { class: "causes" }, ...fall.causes.map((cause, index) =>
+    element("li", {}, element("details", { open: index === 0 },
+      element("summary", {}, element("b", {}, cause.title), " ", element("span", { class: "strength" }, strength(cause.strength))),
+      element("ul", {}, ...cause.evidence.map((words) => element("li", {}, words))),
+      element("p", { class: "advice" }, cause.advice))))));
+  else if (fall.fell) parts.push(element("p", {}, "No single cause stands out: see the figures, and read the worst groups."));
+  if (fall.changes.length) parts.push(element("details", { open: !fall.causes.length }, element("summary", {}, "All figures, the most surprising first"),
+    table(["", fall.before ? `steps ${fall.before[0]} to ${fall.before[1]}` : "before", here, "standard errors"],
+      fall.changes.map((each) => [each.name, withUnit(each.before, each.unit), withUnit(each.now, each.unit), each.z === null ? "–" : each.z.toFixed(1)]), "This step against the steps before")));
+  return parts;
 }
 
 function strength(value) {

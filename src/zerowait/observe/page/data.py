@@ -9,6 +9,7 @@ null, never 0.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,15 @@ from zerowait.errors import DataError
 from zerowait.judge.reply import decode_reply
 from zerowait.observe.axis import Axis, find_axis
 from zerowait.observe.config_differences import UsedConfiguration, used_configurations
-from zerowait.observe.fall import Fall, FallReader, event_words, find_falls
+from zerowait.observe.fall import (
+    Fall,
+    FallReader,
+    SlowFall,
+    event_words,
+    find_falls,
+    find_slow_fall,
+    held_out_falls,
+)
 from zerowait.observe.timeline import StepTimes, step_times
 from zerowait.rank_statistics import rank_correlation
 from zerowait.record import RecordIndex, damage_in
@@ -44,6 +53,7 @@ _ALARMS_SHOWN: Final = 100
 _PAIRS_SHOWN: Final = 6
 _COMPONENTS_SHOWN: Final = 24
 _ROWS_OF_COMPONENTS: Final = 5000
+_ROWS_OF_TIMES: Final = 5000
 _BINS: Final = 12
 _CELLS: Final = 1000
 
@@ -75,6 +85,21 @@ class RecordedRun(msgspec.Struct, frozen=True):
         """The points worth asking about; see `find_falls`."""
         return find_falls(self.connection, self.axis, self.judged, self.configurations)
 
+    def slow_fall(self) -> SlowFall | None:
+        """The deepest fall that no single step explains; see `find_slow_fall`."""
+        return find_slow_fall(self.connection, self.axis)
+
+    def explain_slow(self, slow: SlowFall) -> Fall:
+        """Why the reward fell there."""
+        reader = FallReader(
+            self.connection,
+            self.axis,
+            self.judged,
+            slow=slow,
+            configurations=self.configurations,
+        )
+        return reader.explain_slow(slow)
+
     def fall_reader(self, *, only: int | None = None) -> FallReader:
         """What explains the falls of this run, or that of one point."""
         return FallReader(
@@ -88,8 +113,13 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
 def open_run(connection: RecordIndex, name: str = "") -> RecordedRun:
     """The run whose index this is; call it again when the index has grown."""
-    found = connection.execute("SELECT DISTINCT component FROM judgements WHERE component <> ''")
-    judged = {row["component"] for row in found}
+    # from one to the next in the index, which SQLite itself reads as a whole for DISTINCT
+    found = connection.execute(
+        "WITH RECURSIVE names(name) AS (SELECT MIN(component) FROM judgements WHERE component > '' "
+        "UNION ALL SELECT (SELECT MIN(component) FROM judgements WHERE component > name) "
+        "FROM names WHERE name IS NOT NULL) SELECT name FROM names WHERE name IS NOT NULL"
+    )
+    judged = {row["name"] for row in found}
     configurations = tuple(used_configurations(connection, connection.folder))
     for used in configurations:  # judgements need not be recorded
         judged |= {name for name, part in used.components.items() if part.get("judge")}
@@ -167,14 +197,19 @@ class RewardCurves(msgspec.Struct, frozen=True, kw_only=True):
     """View ``rewards``: the reward by point, and on each other split (`held_out`, by its name).
 
     Args:
-        falls: where the reward fell, or no row has one. changed: where only components got worse,
-            or the configuration is another one. Both the clearest first.
+        falls: where the reward fell, or no row has one, the clearest first.
+        changed: where only components got worse, a judge gave much more at once, or the
+            configuration is another one, the clearest first.
+        slow: where a slow fall began and ended; None without one.
+        notes: what goes wrong over a longer time, in words.
     """
 
     train: Band
     held_out: dict[str, Band]
     falls: list[int]
     changed: list[int]
+    slow: tuple[int, int] | None
+    notes: list[str]
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,10 +355,14 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """What the panel of one step shows: why its reward changed, its groups, its times."""
+    """What the panel of one step shows: why its reward changed, its groups, its times.
+
+    `slow` is the slow fall that ends at this point; None without one.
+    """
 
     point: int
     fall: Fall
+    slow: Fall | None = None
     worst: list[Group] = []
     best: list[Group] = []
     timeline: Timeline | None = None
@@ -341,6 +380,10 @@ ADVICE: Final[dict[str, str]] = {
     "judge_disagrees": "Read the worst groups with the judge's replies: does the rubric reward "
     "style over the right answer? Give the judge the reference, or gate it by the rule.",
     "mean_jump": "Select the step on the curve: the panel says what changed.",
+    "judge_fails": "Read the commonest failure in the provider's words. No answer, or 5xx: look at "
+    "the provider's status page or your server. 401, 402, 429 or budget: the key, the account, "
+    "the quota or traffic.budget_usd. Unparseable or truncated: the rubric, or max_tokens. Until "
+    "it is mended these rows are worth what on_failure says.",
     "abstains_by_length": "Raise max_tokens and the timeout of the judge, or its prompt's limit, "
     "so that long responses are judged as often as short ones.",
     "abstains_by_score": "Read the failed replies: responses that make the judge fail must not be "
@@ -365,8 +408,15 @@ def overview(run: RecordedRun) -> Overview:
     counts = run.rows(
         "SELECT COUNT(*) AS all_rows, SUM(current) AS rows, "
         "SUM(current = 1 AND value IS NULL) AS abstained, "
-        "MIN(NULLIF(submitted_at, 0)) AS began_at, MAX(NULLIF(settled_at, 0)) AS ended_at, "
-        "SUM(current = 1 AND split = :main AND step IS NULL) AS without_step FROM rewards"
+        "SUM(current = 1 AND split = :main AND step IS NULL) AS without_step "
+        "FROM rewards INDEXED BY rewards_filters"
+    )[0]
+    # rows are recorded as they settle, and times are in no index of a large record
+    times = run.rows(
+        "SELECT (SELECT MIN(NULLIF(submitted_at, 0)) FROM rewards WHERE row <= :rows) AS began_at, "
+        "(SELECT MAX(NULLIF(settled_at, 0)) FROM rewards "
+        "WHERE row > (SELECT MAX(row) FROM rewards) - :rows) AS ended_at",
+        rows=_ROWS_OF_TIMES,
     )[0]
     splits = run.rows(
         "SELECT split, COUNT(*) AS n FROM rewards WHERE current = 1 GROUP BY split ORDER BY n DESC"
@@ -385,8 +435,8 @@ def overview(run: RecordedRun) -> Overview:
         without_step=without_step,
         components=component_names(run),
         judged=judged_components(run),
-        began_at=counts["began_at"],
-        ended_at=counts["ended_at"],
+        began_at=times["began_at"],
+        ended_at=times["ended_at"],
         first=_mean_at(run, "MIN"),
         last=_mean_at(run, "MAX"),
         counters=_counters(run),
@@ -428,6 +478,11 @@ def _notes(run: RecordedRun, without_step: int) -> Iterator[str]:
         )
     if without_step:
         yield f"{without_step} rows have no step and are not in the charts by step."
+    for row in run.rows(
+        "SELECT why, MIN(at) FROM events WHERE kind IN ('record_cut', 'record_lost') "
+        "GROUP BY why ORDER BY MIN(at)"
+    ):
+        yield f"Later rows lack something: {row['why']}."
     names = len(component_names(run, limit=10_000))
     if names > _COMPONENTS_SHOWN:
         yield f"Of {names} components the first {_COMPONENTS_SHOWN} are drawn."
@@ -442,8 +497,9 @@ def component_names(run: RecordedRun, limit: int = _COMPONENTS_SHOWN) -> list[st
     """The components in the order in which they were recorded, at most `limit`."""
     # every row has all of them, and a resumed run may have others at its end
     found = run.rows(
-        "WITH ends AS (SELECT rowid AS place, component FROM components WHERE rowid <= :rows OR "
-        "rowid > (SELECT MAX(rowid) FROM components) - :rows) "
+        "WITH ends AS (SELECT rowid AS place, component FROM components WHERE rowid <= :rows "
+        "UNION ALL SELECT rowid AS place, component FROM components "
+        "WHERE rowid > (SELECT MAX(rowid) FROM components) - :rows) "
         "SELECT component FROM ends GROUP BY component ORDER BY MIN(place) LIMIT :limit",
         limit=limit,
         rows=_ROWS_OF_COMPONENTS,
@@ -512,7 +568,15 @@ def rewards(run: RecordedRun) -> RewardCurves:
     )
     held_out = {row["split"]: _band(run, "split = :split", split=row["split"]) for row in others}
     falls, changed = run.falls()
-    return RewardCurves(train=train, held_out=held_out, falls=falls, changed=changed)
+    slow = run.slow_fall()
+    return RewardCurves(
+        train=train,
+        held_out=held_out,
+        falls=[at for at in falls if slow is None or not slow.high[-1] < at <= slow.low[-1]],
+        changed=changed,
+        slow=None if slow is None else (slow.high[-1], slow.low[-1]),
+        notes=list(held_out_falls(run.connection, run.axis)),
+    )
 
 
 def _drops(band: Band) -> list[int]:
@@ -607,8 +671,11 @@ def _quantiles(cells: Sequence[sqlite3.Row], count: int) -> list[float] | None:
 def abstentions(run: RecordedRun) -> Abstentions:
     """The document of view ``abstentions``."""
     points = run.rows(
-        f"SELECT {run.axis.sql} AS point, COUNT(*) AS n FROM rewards r "
-        "WHERE current = 1 AND split = :main GROUP BY point HAVING point IS NOT NULL ORDER BY point"
+        f"SELECT {run.axis.of('step')} AS point, SUM(rows) AS n FROM steps "
+        "WHERE split = :main AND step IS NOT NULL GROUP BY point ORDER BY point"
+        if run.axis.kind == "step"
+        else f"SELECT {run.axis.sql} AS point, COUNT(*) AS n FROM rewards r "
+        "WHERE current = 1 AND split = :main GROUP BY point ORDER BY point"
     )
     place = {row["point"]: index for index, row in enumerate(points)}
     found = run.rows(
@@ -748,7 +815,7 @@ def length(run: RecordedRun) -> Relations:
     name = "response tokens" if has_tokens else "response characters"
     whole = _relation(
         run,
-        f"SELECT row, {column} AS x, value AS y FROM rewards r "
+        f"SELECT {column} AS x, value AS y FROM rewards r "
         f"WHERE current = 1 AND split = :main AND value IS NOT NULL AND {_sampled(run)}",
         (name, "reward"),
         {},
@@ -756,7 +823,7 @@ def length(run: RecordedRun) -> Relations:
     parts = [
         _relation(
             run,
-            f"SELECT r.row AS row, r.{column} AS x, c.value AS y FROM rewards r "
+            f"SELECT r.{column} AS x, c.value AS y FROM rewards r "
             "CROSS JOIN components c ON c.row = r.row WHERE r.current = 1 AND r.split = :main "
             f"AND c.component = :component AND c.outcome = 'score' AND {_sampled(run)}",
             (name, component),
@@ -775,7 +842,7 @@ def judge_agreement(run: RecordedRun) -> Relations:
     found = [
         _relation(
             run,
-            "SELECT a.row AS row, a.value AS x, b.value AS y FROM rewards r "
+            "SELECT a.value AS x, b.value AS y FROM rewards r "
             "CROSS JOIN components a ON a.row = r.row CROSS JOIN components b ON b.row = r.row "
             "WHERE r.current = 1 AND r.split = :main AND a.component = :rule "
             "AND b.component = :judge AND a.outcome = 'score' AND b.outcome = 'score' "
@@ -792,38 +859,40 @@ def _relation(
     run: RecordedRun, source: str, names: tuple[str, str], parameters: Mapping[str, Any]
 ) -> Scatter:
     """A sample of the query's ``x`` and ``y``, evenly over its rows, and means in bins of x."""
-    cut = f"WITH source AS ({source}) "
-    seen = run.rows(
-        f"{cut}SELECT COUNT(*) AS n, MIN(x) AS low, MAX(x) AS high FROM source WHERE x IS NOT NULL",
-        **parameters,
-    )[0]
-    count = seen["n"]
-    if not count:
+    pairs = [
+        (row["x"], row["y"])
+        for row in run.rows(f"{source} ORDER BY r.row", **parameters)
+        if row["x"] is not None
+    ]
+    if not pairs:
         return Scatter(x=names[0], y=names[1], dots=[], means=[], rho=None, rows=0)
-    dots = run.rows(
-        f"{cut}SELECT x, y FROM (SELECT x, y, ROW_NUMBER() OVER (ORDER BY row) AS place "
-        "FROM source WHERE x IS NOT NULL) WHERE place % :every = 0 ORDER BY x",
-        every=-(-count // MAX_DOTS),
-        **parameters,
-    )
-    means = run.rows(
-        f"{cut}SELECT AVG(x) AS x, AVG(y) AS y, COUNT(*) AS n FROM source WHERE x IS NOT NULL "
-        "GROUP BY MIN(CAST((x - :low) / :width AS INTEGER), :last) ORDER BY x",
-        low=seen["low"],
-        width=max((seen["high"] - seen["low"]) / _BINS, 1e-12),
-        last=_BINS - 1,
-        **parameters,
-    )
+    every = -(-len(pairs) // MAX_DOTS)
+    dots = sorted(pairs[every - 1 :: every])
     return Scatter(
         x=names[0],
         y=names[1],
-        dots=[(row["x"], row["y"]) for row in dots],
-        means=[(row["x"], row["y"], row["n"]) for row in means],
-        rho=rank_correlation([row["x"] for row in dots], [row["y"] for row in dots])
-        if len(dots) > 1
-        else None,
-        rows=count,
+        dots=dots,
+        means=list(_means_in_bins(pairs)),
+        rho=rank_correlation([x for x, _ in dots], [y for _, y in dots]) if len(dots) > 1 else None,
+        rows=len(pairs),
     )
+
+
+def _means_in_bins(pairs: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, int]]:
+    """``(mean x, mean y, n)`` of each part of the range of x that has any."""
+    low, high = min(x for x, _ in pairs), max(x for x, _ in pairs)
+    width = max(high / _BINS - low / _BINS, 1e-12)  # of the two alone each is in range
+    bins: dict[int, list[tuple[float, float]]] = {}
+    for pair in pairs:
+        bins.setdefault(min(int(pair[0] / width - low / width), _BINS - 1), []).append(pair)
+    for _, inside in sorted(bins.items()):
+        xs, ys = zip(*inside, strict=True)
+        yield _mean_of(xs), _mean_of(ys), len(inside)
+
+
+def _mean_of(values: Sequence[float]) -> float:
+    """The mean, also of values whose sum is beyond the range of floats."""
+    return math.fsum(value / len(values) for value in values)
 
 
 def alarm_list(run: RecordedRun) -> Alarms:
@@ -866,7 +935,8 @@ def points_by_interest(run: RecordedRun) -> list[int]:
     alarmed = [each.step for each in alarm_list(run).alarms if each.step in set(train.points)]
     ends = [train.points[-1], train.points[0]] if train.points else []
     drops = _drops(train)
-    asked = [*curves.falls, *curves.changed, *drops]
+    slow = [curves.slow[1]] if curves.slow else []
+    asked = [*curves.falls, *slow, *curves.changed, *drops]
     chosen = [*asked, *(at for at in alarmed if at is not None), *ends, *reversed(train.points)]
     return list(dict.fromkeys(chosen))
 
@@ -892,9 +962,11 @@ def point(
     worst = _ranked_groups(run, at, "ASC", groups_shown)
     best = _ranked_groups(run, at, "DESC", groups_shown)
     named = {group.group for group in worst}
+    slow = run.slow_fall()
     return Point(
         point=at,
         fall=falls.explain(at),
+        slow=run.explain_slow(slow) if slow is not None and slow.low[-1] == at else None,
         worst=worst,
         best=[group for group in best if group.group not in named],
         timeline=_timeline(run, at),

@@ -77,6 +77,7 @@ async function look() {
     runs = await asked("/api/runs");
     live.textContent = said(runs);
     const fresh = runs.filter((run) => isOther(run, before[run.run]));
+    for (const run of fresh) run.grown = run.samples !== before[run.run]?.samples;
     if (current === null || (current.failed && fresh.length)) await showPlace();
     else if (fresh.length) await current.refresh?.(runs, fresh);
   } catch (error) {

@@ -42,7 +42,7 @@ export async function showSamples(main, given) {
 // ---------------------------------------------------------------- the filter
 
 function filterForm(choices, given) {
-  const outcomes = ["abstain", ...choices.kinds, "score", "skipped"];
+  const outcomes = ["abstain", ...choices.kinds, "score", ...(choices.skipped ? ["skipped"] : [])];
   const steps = choices.steps;
   const form = element(
     "form",
@@ -148,7 +148,7 @@ class SampleList {
 
   tell(fresh) {
     const mine = fresh.find((run) => String(run.run) === this.run);
-    if (!mine) return;
+    if (!mine?.grown) return; // a thumb is new, too, and stands in the list already
     if (this.count === 0) this.restart();
     else {
       this.news.textContent = "The run has grown: show what is new";
@@ -448,16 +448,17 @@ function lengthOf(sample) {
 
 /** The outcomes of a sample, and what each judge read and replied. */
 function verdicts(sample) {
-  const rows = sample.components.map((each) =>
+  // the reason below the outcome: beside it, it would be a word wide on a phone
+  const rows = sample.components.flatMap((each) => [
     element(
       "tr",
       { class: each.outcome },
-      element("th", { scope: "row" }, each.component),
+      element("th", { scope: "rowgroup", rowspan: each.why ? 2 : 1 }, each.component),
       element("td", {}, each.outcome === "score" ? number(each.value) : (each.kind ?? each.outcome)),
-      element("td", {}, each.why ?? ""),
     ),
-  );
-  const head = ["component", "outcome", "why"].map((name) => element("th", { scope: "col" }, name));
+    each.why ? element("tr", { class: `reason ${each.outcome}` }, element("td", {}, each.why)) : null,
+  ]);
+  const head = ["component", "outcome, and why"].map((name) => element("th", { scope: "col" }, name));
   return [
     sample.why ? element("p", { class: "why" }, sample.why) : "",
     element(
