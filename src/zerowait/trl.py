@@ -13,8 +13,10 @@ import asyncio
 import inspect
 import math
 import os
+import re
+import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +33,7 @@ from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.http import RemoteRewards, connect
 from zerowait.hub.http.shared import SharedService
 from zerowait.loggers import check_installed
+from zerowait.record import rewind_record
 from zerowait.types import Abstain, Reward, Sample, Score, content_text
 
 RewardFunction: TypeAlias = Callable[..., Any]
@@ -43,7 +46,10 @@ OLDEST: Final = (1, 14)
 """The first release that awaits reward functions that are objects, and, since 1.6, does not count
 a row without any reward as 0 (huggingface/trl#5902)."""
 _GROUND_TRUTH: Final = ("ground_truth", "solution", "answer")
+_OPENING: Final = threading.Lock()
+"""Held while a process opens its rewards: first batches may come at the same time."""
 _FIELDS: Final = ("ground_truth", "data_source", "id")
+_MISSING: Final = re.compile(r"(extra\.)?(?P<column>\S+) is missing")
 _ROLLOUT: Final = {"prompt_ids", "completion_ids", "logprobs", "env_mask"}
 _NO_COLUMNS: Final = {"prompt", "completion", "completion_ids"}
 _OF_TRL: Final = {"trainer_state", "log_extra", "log_metric", "environments"}
@@ -157,7 +163,8 @@ class TrlReward:
 
         Raises:
             JudgementError: a judgement failed under the policy ``raise``, or none was ever reached.
-            DataError: a row lacks what the configuration needs, or the batch is not made of groups.
+            DataError: a row lacks what the configuration needs, the batch is not made of groups, or
+                the data has no column that the configuration needs.
             ConfigError: the trainer has other reward functions beside this one.
         """
         trainer = getattr(columns.get("log_metric"), "__self__", None)
@@ -183,6 +190,9 @@ class TrlReward:
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
             raise first_of(errors) from None
         rewards, added = own.result(), of_others.result()
+        if self._batches == 1:
+            data = samples[0].extra if samples else {}
+            _check_columns(data, self._fields_of(data), rewards, trainer)
         _log(rewards, columns)
         return [
             None if reward.value is None else reward.value + more
@@ -290,17 +300,22 @@ class TrlReward:
 
     def _rewards(self, trainer: Any) -> Rewards | RemoteRewards:
         """The rewards of this process, opened with its first batch."""
-        if self._opened is None or self._opened[0] != os.getpid():
-            if self._service is None and _process_count(trainer) > 1:
-                rank = trainer.accelerator.process_index
-                self._shared = SharedService.of_job(self._config, rank, record=self._record)
-                self._service = self._shared.url, self._shared.token
-            if self._service is None:
-                self._opened = os.getpid(), open_rewards(self._config, record=self._record)
-            else:
-                url, token = self._service
-                self._opened = os.getpid(), connect(url, token=token)
-        return self._opened[1]
+        with _OPENING:
+            if self._opened is None or self._opened[0] != os.getpid():
+                self._opened = os.getpid(), self._open(trainer)
+            return self._opened[1]
+
+    def _open(self, trainer: Any) -> Rewards | RemoteRewards:
+        if self._service is None:
+            rank = 0 if trainer is None else int(trainer.accelerator.process_index)
+            if self._record is not None and trainer is not None and rank == 0:
+                _rewind(self._record, int(trainer.state.global_step))
+            if _process_count(trainer) == 1:
+                return open_rewards(self._config, record=self._record)
+            self._shared = SharedService.of_job(self._config, rank, record=self._record)
+            self._service = self._shared.url, self._shared.token
+        url, token = self._service
+        return connect(url, token=token)
 
     def _samples(
         self,
@@ -384,7 +399,9 @@ class TrlReward:
             raise ConfigError(
                 f"the trainer has the reward function {beside[0]!r} beside {self.__name__!r}: TRL "
                 "would add up the others as if this one were 0 where it abstains; give them to it: "
-                "zerowait.trl.reward(..., others=[(function, weight)])"
+                "zerowait.trl.reward(..., others=[(function, weight)]); an environment's own "
+                "get_reward needs another name, and a function that calls it: "
+                "lambda environments, **_: [each.NAME() for each in environments]"
             )
 
 
@@ -441,6 +458,39 @@ class _Batch:
                     f"{self.num_generations}, and their prompts differ: pass num_generations= as "
                     "the trainer repeats prompts"
                 )
+
+
+def _rewind(record: Path, step: int) -> None:
+    """Set the steps aside that a training trains again after it resumed before `step`."""
+    if step:  # at 0 nothing was resumed: the record goes on
+        rewind_record(record, step=step, validates=False, counts_from_zero=True)
+
+
+def _check_columns(
+    data: Mapping[str, Any], fields: Collection[str], rewards: Sequence[Reward], trainer: Any
+) -> None:
+    """Raise a DataError where a component needs a column that the data set does not have.
+
+    Every row would abstain, and the training would go on without a reward to its end.
+
+    Args:
+        data: a row's columns.
+        fields: of `Sample`, those that are read from one of them.
+        rewards: of the first batch.
+        trainer: TRL's, or None.
+    """
+    for name in rewards[0].components if rewards else ():
+        said = [reward.components[name] for reward in rewards]
+        if not isinstance(said[0], Abstain) or said.count(said[0]) < len(said):
+            continue
+        lacks = _MISSING.match(said[0].detail)
+        if lacks is None or lacks["column"] in data or lacks["column"] in fields:
+            continue
+        columns = ", ".join(map(repr, data)) or "no other columns"
+        hint = "; to read it from another one: columns={'ground_truth': '...'}"
+        if getattr(getattr(trainer, "args", None), "remove_unused_columns", False):
+            hint = "; remove_unused_columns=True took columns away: leave it at False"
+        raise DataError(f"{name}: {said[0].detail}; beside the prompt the data has {columns}{hint}")
 
 
 def _key(prompt: Any) -> str:
