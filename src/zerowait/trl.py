@@ -16,6 +16,7 @@ import os
 import re
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -34,7 +35,7 @@ from zerowait.hub.http import RemoteRewards, connect
 from zerowait.hub.http.shared import SharedService
 from zerowait.loggers import check_installed
 from zerowait.record import rewind_record
-from zerowait.types import Abstain, Reward, Sample, Score, content_text
+from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample, Score, content_text
 
 RewardFunction: TypeAlias = Callable[..., Any]
 """Another reward function of TRL's: called with keyword arguments, returns a value per row."""
@@ -46,8 +47,6 @@ OLDEST: Final = (1, 14)
 """The first release that awaits reward functions that are objects, and, since 1.6, does not count
 a row without any reward as 0 (huggingface/trl#5902)."""
 _GROUND_TRUTH: Final = ("ground_truth", "solution", "answer")
-_OPENING: Final = threading.Lock()
-"""Held while a process opens its rewards: first batches may come at the same time."""
 _FIELDS: Final = ("ground_truth", "data_source", "id")
 _MISSING: Final = re.compile(r"(extra\.)?(?P<column>\S+) is missing")
 _ROLLOUT: Final = {"prompt_ids", "completion_ids", "logprobs", "env_mask"}
@@ -140,8 +139,10 @@ class TrlReward:
         self._service = service
         self._record = record
         self._batches = 0
+        self._unusable = _UnusableRows(config.traffic.give_up_after)
         self._early: _EarlyRows | None = None
         self._data: dict[str, dict[str, Any] | None] | None = None
+        self._opening = threading.Lock()  # first batches may come at the same time
         self._opened: tuple[int, Rewards | RemoteRewards] | None = None
         self._shared: SharedService | None = None
 
@@ -193,6 +194,7 @@ class TrlReward:
         if self._batches == 1:
             data = samples[0].extra if samples else {}
             _check_columns(data, self._fields_of(data), rewards, trainer)
+        self._unusable.check(rewards)
         _log(rewards, columns)
         return [
             None if reward.value is None else reward.value + more
@@ -210,12 +212,17 @@ class TrlReward:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
+            "_opening": None,
             "_opened": None,
             "_shared": None,
             "_batches": 0,
             "_early": None,
             "_data": None,
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._opening = threading.Lock()
 
     def _batch_name(self, trainer: Any) -> str:
         """A name that this batch has on every rank, and that no other batch of the job has."""
@@ -300,7 +307,7 @@ class TrlReward:
 
     def _rewards(self, trainer: Any) -> Rewards | RemoteRewards:
         """The rewards of this process, opened with its first batch."""
-        with _OPENING:
+        with self._opening:
             if self._opened is None or self._opened[0] != os.getpid():
                 self._opened = os.getpid(), self._open(trainer)
             return self._opened[1]
@@ -493,6 +500,46 @@ def _check_columns(
         raise DataError(f"{name}: {said[0].detail}; beside the prompt the data has {columns}{hint}")
 
 
+class _UnusableRows:
+    """Watches for components that no row of the data can be scored by.
+
+    Args:
+        most: rows, after which training stops; None or ``off``: never.
+    """
+
+    def __init__(self, most: int | str | None) -> None:
+        self._most = most
+        self._usable: set[str] = set()
+        self._counts: Counter[str] = Counter()
+
+    def check(self, rewards: Sequence[Reward]) -> None:
+        """Raise a DataError where a component abstained with ``bad_input`` for so many rows.
+
+        A component that was skipped had nothing to say of the row, which counts as neither.
+        """
+        if not isinstance(self._most, int):
+            return
+        for reward in rewards:
+            for name, outcome in reward.components.items():
+                match outcome:
+                    case Abstain(kind=FailureKind.BAD_INPUT):
+                        self._counts[name] += 1
+                    case Score() | Abstain():
+                        self._usable.add(name)
+        for name, count in self._counts.items():
+            if count >= self._most and name not in self._usable:
+                details = Counter(_detail(reward.components[name]) for reward in rewards)
+                raise DataError(
+                    f"{name}: none of the first {count} rows could be used: "
+                    f"{details.most_common(1)[0][0]} "
+                    "(traffic: {give_up_after: off} goes on without a reward)"
+                )
+
+
+def _detail(outcome: Outcome) -> str:
+    return outcome.detail if isinstance(outcome, Abstain) else ""
+
+
 def _key(prompt: Any) -> str:
     return prompt if isinstance(prompt, str) else repr(prompt)
 
@@ -522,11 +569,13 @@ def _process_count(trainer: Any) -> int:
     return 1 if accelerator is None else int(accelerator.num_processes)
 
 
-def _response(completion: Any) -> str:
-    """The text of the policy's last turn."""
+def _response(completion: Any) -> str | list[dict[str, Any]]:
+    """The text of the policy's only turn, or the messages of an episode with tools."""
     if isinstance(completion, str):
         return completion
     said = [message for message in completion if message.get("role") == "assistant"]
+    if said and len(completion) > 1:
+        return list(completion)
     return content_text(said[-1].get("content")) if said else ""
 
 

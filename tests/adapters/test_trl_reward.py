@@ -80,6 +80,47 @@ def test_chat_completions_are_judged_by_the_last_thing_the_policy_said(reward, c
     assert call(reward(), [completion], prompts, solution=["Paris"]) == [value]
 
 
+def test_a_judge_reads_the_episode_that_tools_were_part_of(reward, judged, tmp_path):
+    (tmp_path / "rubric.md").write_text(
+        "## System\nJudge.\n\n## User\n{{conversation}}\n\n{{reply_format}}\n"
+    )
+    calls = [{"type": "function", "function": {"name": "search", "arguments": {"q": "capital"}}}]
+    episode = [
+        {"role": "assistant", "content": "I look it up.", "tool_calls": calls},
+        {"role": "tool", "name": "search", "content": "the tool's words"},
+        {"role": "assistant", "content": RIGHT},
+    ]
+    prompts = [[{"role": "user", "content": "Capital?"}]]
+    with FakeJudge() as judge:
+        config = judged(judge)
+        config["judges"]["q"]["rubric"] = str(tmp_path / "rubric.md")
+        function = reward(config, record=tmp_path / "run")
+        call(function, [episode], prompts, completion_ids=[[1, 2, 3]])
+        function.close()
+    (row,) = read_rewards(tmp_path / "run")
+    assert row.sample.response == RIGHT
+    assert row.sample.response_messages == episode
+    asked = (tmp_path / "run" / "judgements.jsonl").read_text()
+    assert all(said in asked for said in ("I look it up.", "the tool's words", "Paris"))
+
+
+def test_data_that_no_row_can_be_scored_by_stops_the_training(reward, judged):
+    """Here pictures, for a judge that was not said to see them."""
+    shown = {"type": "image", "image": "data:image/png;base64,iVBORw0KGgo="}
+    prompts = [[{"role": "user", "content": [shown, {"type": "text", "text": "What is it?"}]}]] * 8
+    said = [f"response {n}" for n in range(8)]
+    with FakeJudge() as judge:
+        function = reward(judged(judge, traffic={"give_up_after": 20}))
+        for _ in range(2):
+            assert call(function, said, prompts) == [None] * 8
+        with pytest.raises(DataError, match=r"quality: none of the first 24 rows.*images: true"):
+            call(function, said, prompts)
+        goes_on = reward(judged(judge, traffic={"give_up_after": 20}))
+        assert call(goes_on, ["a response"])[0] is not None
+        for _ in range(4):
+            assert call(goes_on, said, prompts) == [None] * 8
+
+
 def test_an_abstention_is_none_and_never_zero(reward, judged):
     fails = Status(status=500, share=0.5, always=True)
     with FakeJudge(Script(faults=(fails,))) as judge:
