@@ -515,14 +515,15 @@ class _UnusableRows:
     def check(self, rewards: Sequence[Reward]) -> None:
         """Raise a DataError where a component abstained with ``bad_input`` for so many rows.
 
-        A component that was skipped had nothing to say of the row, which counts as neither.
+        A component that was skipped had nothing to say of the row, which counts as neither; a row
+        with a value, which a failure policy may have chosen, is one that can be used.
         """
         if not isinstance(self._most, int):
             return
         for reward in rewards:
             for name, outcome in reward.components.items():
                 match outcome:
-                    case Abstain(kind=FailureKind.BAD_INPUT):
+                    case Abstain(kind=FailureKind.BAD_INPUT) if reward.abstained:
                         self._counts[name] += 1
                     case Score() | Abstain():
                         self._usable.add(name)

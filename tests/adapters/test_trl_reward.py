@@ -117,8 +117,11 @@ def test_data_that_no_row_can_be_scored_by_stops_the_training(reward, judged):
             call(function, said, prompts)
         goes_on = reward(judged(judge, traffic={"give_up_after": 20}))
         assert call(goes_on, ["a response"])[0] is not None
+        chosen = {"default": "neutral", "bad_input": {"value": 3}}
+        valued = reward(judged(judge, traffic={"give_up_after": 20}, on_failure=chosen))
         for _ in range(4):
             assert call(goes_on, said, prompts) == [None] * 8
+            assert call(valued, said, prompts) == [3] * 8
 
 
 def test_an_abstention_is_none_and_never_zero(reward, judged):
