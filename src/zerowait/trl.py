@@ -13,8 +13,11 @@ import asyncio
 import inspect
 import math
 import os
+import re
+import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,7 +34,8 @@ from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.http import RemoteRewards, connect
 from zerowait.hub.http.shared import SharedService
 from zerowait.loggers import check_installed
-from zerowait.types import Abstain, Reward, Sample, Score, content_text
+from zerowait.record import rewind_record
+from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample, Score, content_text
 
 RewardFunction: TypeAlias = Callable[..., Any]
 """Another reward function of TRL's: called with keyword arguments, returns a value per row."""
@@ -44,6 +48,7 @@ OLDEST: Final = (1, 14)
 a row without any reward as 0 (huggingface/trl#5902)."""
 _GROUND_TRUTH: Final = ("ground_truth", "solution", "answer")
 _FIELDS: Final = ("ground_truth", "data_source", "id")
+_MISSING: Final = re.compile(r"(extra\.)?(?P<column>\S+) is missing")
 _ROLLOUT: Final = {"prompt_ids", "completion_ids", "logprobs", "env_mask"}
 _NO_COLUMNS: Final = {"prompt", "completion", "completion_ids"}
 _OF_TRL: Final = {"trainer_state", "log_extra", "log_metric", "environments"}
@@ -134,8 +139,10 @@ class TrlReward:
         self._service = service
         self._record = record
         self._batches = 0
+        self._unusable = _UnusableRows(config.traffic.give_up_after)
         self._early: _EarlyRows | None = None
         self._data: dict[str, dict[str, Any] | None] | None = None
+        self._opening = threading.Lock()  # first batches may come at the same time
         self._opened: tuple[int, Rewards | RemoteRewards] | None = None
         self._shared: SharedService | None = None
 
@@ -157,7 +164,8 @@ class TrlReward:
 
         Raises:
             JudgementError: a judgement failed under the policy ``raise``, or none was ever reached.
-            DataError: a row lacks what the configuration needs, or the batch is not made of groups.
+            DataError: a row lacks what the configuration needs, the batch is not made of groups, or
+                the data has no column that the configuration needs.
             ConfigError: the trainer has other reward functions beside this one.
         """
         trainer = getattr(columns.get("log_metric"), "__self__", None)
@@ -183,6 +191,10 @@ class TrlReward:
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
             raise first_of(errors) from None
         rewards, added = own.result(), of_others.result()
+        if self._batches == 1:
+            data = samples[0].extra if samples else {}
+            _check_columns(data, self._fields_of(data), rewards, trainer)
+        self._unusable.check(rewards)
         _log(rewards, columns)
         return [
             None if reward.value is None else reward.value + more
@@ -200,12 +212,17 @@ class TrlReward:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
+            "_opening": None,
             "_opened": None,
             "_shared": None,
             "_batches": 0,
             "_early": None,
             "_data": None,
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._opening = threading.Lock()
 
     def _batch_name(self, trainer: Any) -> str:
         """A name that this batch has on every rank, and that no other batch of the job has."""
@@ -292,17 +309,22 @@ class TrlReward:
 
     def _rewards(self, trainer: Any) -> Rewards | RemoteRewards:
         """The rewards of this process, opened with its first batch."""
-        if self._opened is None or self._opened[0] != os.getpid():
-            if self._service is None and _process_count(trainer) > 1:
-                rank = trainer.accelerator.process_index
-                self._shared = SharedService.of_job(self._config, rank, record=self._record)
-                self._service = self._shared.url, self._shared.token
-            if self._service is None:
-                self._opened = os.getpid(), open_rewards(self._config, record=self._record)
-            else:
-                url, token = self._service
-                self._opened = os.getpid(), connect(url, token=token)
-        return self._opened[1]
+        with self._opening:
+            if self._opened is None or self._opened[0] != os.getpid():
+                self._opened = os.getpid(), self._open(trainer)
+            return self._opened[1]
+
+    def _open(self, trainer: Any) -> Rewards | RemoteRewards:
+        if self._service is None:
+            rank = 0 if trainer is None else int(trainer.accelerator.process_index)
+            if self._record is not None and trainer is not None and rank == 0:
+                _rewind(self._record, int(trainer.state.global_step))
+            if _process_count(trainer) == 1:
+                return open_rewards(self._config, record=self._record)
+            self._shared = SharedService.of_job(self._config, rank, record=self._record)
+            self._service = self._shared.url, self._shared.token
+        url, token = self._service
+        return connect(url, token=token)
 
     def _samples(
         self,
@@ -386,7 +408,9 @@ class TrlReward:
             raise ConfigError(
                 f"the trainer has the reward function {beside[0]!r} beside {self.__name__!r}: TRL "
                 "would add up the others as if this one were 0 where it abstains; give them to it: "
-                "zerowait.trl.reward(..., others=[(function, weight)])"
+                "zerowait.trl.reward(..., others=[(function, weight)]); an environment's own "
+                "get_reward needs another name, and a function that calls it: "
+                "lambda environments, **_: [each.NAME() for each in environments]"
             )
 
 
@@ -445,6 +469,80 @@ class _Batch:
                 )
 
 
+def _rewind(record: Path, step: int) -> None:
+    """Set the steps aside that a training trains again after it resumed before `step`."""
+    if step:  # at 0 nothing was resumed: the record goes on
+        rewind_record(record, step=step, validates=False, counts_from_zero=True)
+
+
+def _check_columns(
+    data: Mapping[str, Any], fields: Collection[str], rewards: Sequence[Reward], trainer: Any
+) -> None:
+    """Raise a DataError where a component needs a column that the data set does not have.
+
+    Every row would abstain, and the training would go on without a reward to its end.
+
+    Args:
+        data: a row's columns.
+        fields: of `Sample`, those that are read from one of them.
+        rewards: of the first batch.
+        trainer: TRL's, or None.
+    """
+    for name in rewards[0].components if rewards else ():
+        said = [reward.components[name] for reward in rewards]
+        if not isinstance(said[0], Abstain) or said.count(said[0]) < len(said):
+            continue
+        lacks = _MISSING.match(said[0].detail)
+        if lacks is None or lacks["column"] in data or lacks["column"] in fields:
+            continue
+        columns = ", ".join(map(repr, data)) or "no other columns"
+        hint = "; to read it from another one: columns={'ground_truth': '...'}"
+        if getattr(getattr(trainer, "args", None), "remove_unused_columns", False):
+            hint = "; remove_unused_columns=True took columns away: leave it at False"
+        raise DataError(f"{name}: {said[0].detail}; beside the prompt the data has {columns}{hint}")
+
+
+class _UnusableRows:
+    """Watches for components that no row of the data can be scored by.
+
+    Args:
+        most: rows, after which training stops; None or ``off``: never.
+    """
+
+    def __init__(self, most: int | str | None) -> None:
+        self._most = most
+        self._usable: set[str] = set()
+        self._counts: Counter[str] = Counter()
+
+    def check(self, rewards: Sequence[Reward]) -> None:
+        """Raise a DataError where a component abstained with ``bad_input`` for so many rows.
+
+        A component that was skipped had nothing to say of the row, which counts as neither; a row
+        with a value, which a failure policy may have chosen, is one that can be used.
+        """
+        if not isinstance(self._most, int):
+            return
+        for reward in rewards:
+            for name, outcome in reward.components.items():
+                match outcome:
+                    case Abstain(kind=FailureKind.BAD_INPUT) if reward.abstained:
+                        self._counts[name] += 1
+                    case Score() | Abstain():
+                        self._usable.add(name)
+        for name, count in self._counts.items():
+            if count >= self._most and name not in self._usable:
+                details = Counter(_detail(reward.components[name]) for reward in rewards)
+                raise DataError(
+                    f"{name}: none of the first {count} rows could be used: "
+                    f"{details.most_common(1)[0][0]} "
+                    "(traffic: {give_up_after: off} goes on without a reward)"
+                )
+
+
+def _detail(outcome: Outcome) -> str:
+    return outcome.detail if isinstance(outcome, Abstain) else ""
+
+
 def _key(prompt: Any) -> str:
     return prompt if isinstance(prompt, str) else repr(prompt)
 
@@ -474,11 +572,13 @@ def _process_count(trainer: Any) -> int:
     return 1 if accelerator is None else int(accelerator.num_processes)
 
 
-def _response(completion: Any) -> str:
-    """The text of the policy's last turn."""
+def _response(completion: Any) -> str | list[dict[str, Any]]:
+    """The text of the policy's only turn, or the messages of an episode with tools."""
     if isinstance(completion, str):
         return completion
     said = [message for message in completion if message.get("role") == "assistant"]
+    if said and len(completion) > 1:
+        return list(completion)
     return content_text(said[-1].get("content")) if said else ""
 
 

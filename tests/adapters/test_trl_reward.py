@@ -3,6 +3,7 @@
 import asyncio
 import math
 import pickle
+import shutil
 import time
 from contextlib import closing
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 import zerowait
 import zerowait.trl
 from zerowait import ConfigError, DataError
-from zerowait.record import open_index
+from zerowait.record import open_index, read_rewards
 from zerowait.testing import FakeJudge, Script, Status
 
 trl = pytest.importorskip("trl")
@@ -79,6 +80,50 @@ def test_chat_completions_are_judged_by_the_last_thing_the_policy_said(reward, c
     assert call(reward(), [completion], prompts, solution=["Paris"]) == [value]
 
 
+def test_a_judge_reads_the_episode_that_tools_were_part_of(reward, judged, tmp_path):
+    (tmp_path / "rubric.md").write_text(
+        "## System\nJudge.\n\n## User\n{{conversation}}\n\n{{reply_format}}\n"
+    )
+    calls = [{"type": "function", "function": {"name": "search", "arguments": {"q": "capital"}}}]
+    episode = [
+        {"role": "assistant", "content": "I look it up.", "tool_calls": calls},
+        {"role": "tool", "name": "search", "content": "the tool's words"},
+        {"role": "assistant", "content": RIGHT},
+    ]
+    prompts = [[{"role": "user", "content": "Capital?"}]]
+    with FakeJudge() as judge:
+        config = judged(judge)
+        config["judges"]["q"]["rubric"] = str(tmp_path / "rubric.md")
+        function = reward(config, record=tmp_path / "run")
+        call(function, [episode], prompts, completion_ids=[[1, 2, 3]])
+        function.close()
+    (row,) = read_rewards(tmp_path / "run")
+    assert row.sample.response == RIGHT
+    assert row.sample.response_messages == episode
+    asked = (tmp_path / "run" / "judgements.jsonl").read_text()
+    assert all(said in asked for said in ("I look it up.", "the tool's words", "Paris"))
+
+
+def test_data_that_no_row_can_be_scored_by_stops_the_training(reward, judged):
+    """Here pictures, for a judge that was not said to see them."""
+    shown = {"type": "image", "image": "data:image/png;base64,iVBORw0KGgo="}
+    prompts = [[{"role": "user", "content": [shown, {"type": "text", "text": "What is it?"}]}]] * 8
+    said = [f"response {n}" for n in range(8)]
+    with FakeJudge() as judge:
+        function = reward(judged(judge, traffic={"give_up_after": 20}))
+        for _ in range(2):
+            assert call(function, said, prompts) == [None] * 8
+        with pytest.raises(DataError, match=r"quality: none of the first 24 rows.*images: true"):
+            call(function, said, prompts)
+        goes_on = reward(judged(judge, traffic={"give_up_after": 20}))
+        assert call(goes_on, ["a response"])[0] is not None
+        chosen = {"default": "neutral", "bad_input": {"value": 3}}
+        valued = reward(judged(judge, traffic={"give_up_after": 20}, on_failure=chosen))
+        for _ in range(4):
+            assert call(goes_on, said, prompts) == [None] * 8
+            assert call(valued, said, prompts) == [3] * 8
+
+
 def test_an_abstention_is_none_and_never_zero(reward, judged):
     fails = Status(status=500, share=0.5, always=True)
     with FakeJudge(Script(faults=(fails,))) as judge:
@@ -124,6 +169,73 @@ def test_the_policies_that_trl_cannot_carry_out_are_refused(reward):
         reward(RULE | {"on_failure": {"default": "neutral", "timeout": "mask"}})
 
 
+class Trainer:
+    """What the function reads of a trainer; it is told of it by the method for metrics."""
+
+    def __init__(self, *functions, step=0, remove_unused_columns=False):
+        self.reward_funcs, self.num_generations = list(functions), 1
+        self.model = SimpleNamespace(training=True)
+        self.accelerator = SimpleNamespace(process_index=0, num_processes=1)
+        self.state = SimpleNamespace(global_step=step)
+        self.args = SimpleNamespace(remove_unused_columns=remove_unused_columns)
+
+    def log_metric(self, name, value):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("scorer", "columns", "dropped", "message"),
+    [
+        (
+            {"scorer": "qa_em"},
+            {"target": ["Paris"]},
+            False,
+            "answer: ground_truth is missing.*the data has 'target'; .*columns={'ground_truth'",
+        ),
+        (
+            {"scorer": "qa_em"},
+            {},
+            True,
+            "ground_truth is missing.*no other columns; remove_unused_columns=True",
+        ),
+        (
+            {"scorer": "column", "key": "score"},
+            {"scores": [0.5]},
+            False,
+            "extra.score is missing; .*the data has 'scores'",
+        ),
+    ],
+)
+def test_a_column_that_the_data_does_not_have_stops_the_training_at_its_first_batch(
+    reward, scorer, columns, dropped, message
+):
+    function = reward({"components": {"answer": scorer}})
+    trainer = Trainer(function, remove_unused_columns=dropped)
+    with pytest.raises(DataError, match=message):
+        call(function, [RIGHT], log_metric=trainer.log_metric, **columns)
+
+
+def test_a_column_that_is_empty_in_the_first_rows_is_a_column(reward):
+    assert call(reward(), [RIGHT], solution=[None]) == [None]
+    column = {"scorer": "column", "key": "score"}
+    assert call(reward({"components": {"given": column}}), [RIGHT], score=[None]) == [None]
+
+
+def test_first_batches_that_come_together_share_one_engine_and_its_limits(reward, judged):
+    """Batches of an asynchronous trainer, scored before the rewards were opened."""
+    rows = [[f"response {batch}-{row}" for row in range(4)] for batch in range(4)]
+
+    async def at_once(function):
+        async with asyncio.TaskGroup() as group:
+            for each in rows:
+                group.create_task(function(prompts=["Capital?"] * 4, completions=each))
+
+    with FakeJudge() as judge:
+        traffic = {"concurrency": 1, "hedge": "off"}
+        asyncio.run(at_once(reward(judged(judge, traffic=traffic))))
+        assert (judge.seen.answered, judge.seen.peak_in_flight) == (16, 1)
+
+
 def test_rows_that_are_not_made_of_groups_are_refused(reward):
     function = reward(num_generations=2)
     with pytest.raises(DataError, match="rows 0 and 1 should answer one prompt"):
@@ -165,15 +277,17 @@ def test_it_is_pickled_without_its_open_rewards_and_without_its_key_in_clear(rew
             again.close()
 
 
-def trained(tiny, tmp_path, function, steps=2, rollout_func=None, columns=None, **arguments):
+def trained(
+    tiny, tmp_path, function, steps=2, resumes=False, rollout_func=None, columns=None, **arguments
+):
     """A trainer that has trained, and the batches of rewards and advantages that it logged."""
     columns = {"solution": "a"} if columns is None else columns
     rows = [{"prompt": f"capital of {name}?"} | columns for name in ("x", "y", "z", "w")]
     config = trl.GRPOConfig(
         output_dir=str(tmp_path / "out"), max_steps=steps, per_device_train_batch_size=8,
         num_generations=4, max_completion_length=8, report_to=[], use_cpu=True, bf16=False,
-        logging_steps=1, save_strategy="no", learning_rate=1e-3, seed=3, disable_tqdm=True,
-        **arguments,
+        logging_steps=1, learning_rate=1e-3, seed=3, disable_tqdm=True,
+        **{"save_strategy": "no"} | arguments,
     )  # fmt: skip
     trainer = trl.GRPOTrainer(
         tiny,
@@ -182,7 +296,7 @@ def trained(tiny, tmp_path, function, steps=2, rollout_func=None, columns=None, 
         train_dataset=datasets.Dataset.from_list(rows),
         rollout_func=rollout_func,
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resumes)
     return trainer
 
 
@@ -287,6 +401,30 @@ def test_a_record_gets_every_reward_and_judgement_with_its_step(reward, tmp_path
             " JOIN judgements USING (judgement)"
         )
         assert {tuple(each) for each in found} == {(3, RIGHT, "q"), (3, WRONG, "q")}
+
+
+def test_steps_that_are_trained_again_after_a_resume_count_once_in_the_record(
+    tiny, tmp_path, reward, judged
+):
+    """TRL's checkpoint is of step 2, and the training that was broken off had reached step 3."""
+    folder = tmp_path / "run"
+    with FakeJudge() as judge:
+        for steps, resumes in ((3, False), (4, True)):
+            function = reward(judged(judge), record=folder)
+            trained(tiny, tmp_path, function, steps, resumes, save_strategy="steps", save_steps=2)
+            function.close()
+            shutil.rmtree(tmp_path / "out" / "checkpoint-3", ignore_errors=True)
+    steps = [row.sample.step for row in read_rewards(folder)]
+    assert {step: steps.count(step) for step in steps} == dict.fromkeys(range(4), 8)
+
+
+def test_a_training_that_resumes_nothing_goes_on_with_the_record(tmp_path, reward):
+    for _ in range(2):
+        function = reward(record=tmp_path)
+        trainer = Trainer(function)
+        call(function, [RIGHT], log_metric=trainer.log_metric, solution=["Paris"])
+        function.close()
+    assert len(list(read_rewards(tmp_path))) == 2
 
 
 def test_a_record_beside_a_service_is_refused(reward):

@@ -82,6 +82,10 @@ CASES = [
     (line(f"{ACTOR}.optim.lr_scheduler_type=cosin"), "did you mean 'cosine'?"),
     (line(f"{ACTOR}.policy_loss.loss_mode=vanila"), "did you mean 'vanilla'?"),
     (under_verl("algorithm.adv_estimator: gpro"), "recipe.yaml:9: verl: algorithm.adv_estimator must be one of verl's names, not 'gpro'; did you mean 'grpo'?"),
+    # a critic that no part of the recipe has set up
+    (line("algorithm.adv_estimator=gae"), "algorithm.adv_estimator is gae, so there is a critic, and it would start from verl's ~/models/deepseek-llm-7b-chat: write algorithm: {estimator: gae} in the recipe, or critic.model.path=FOLDER too"),
+    (under_verl("algorithm.adv_estimator: gae"), "recipe.yaml:9: verl: algorithm.adv_estimator is gae, so there is a critic"),
+    (line("critic.enable=true"), "critic.enable is true, so there is a critic"),
     # what Hydra cannot read
     (line("trainer.save_freq=[1"), "trainer.save_freq is not in Hydra's syntax (trainer.save_freq=[1): "),
     (line("trainer.save_freq=1,2"), "trainer.save_freq has several values (trainer.save_freq=1,2), and a training has one"),

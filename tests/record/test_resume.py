@@ -58,6 +58,13 @@ def test_the_first_validation_of_a_resumed_run_replaces_the_one_at_its_checkpoin
     assert splits_and_steps(tmp_path) == [("validation", step) for step in left]
 
 
+def test_a_trainer_that_counts_from_zero_trains_on_the_checkpoints_step_after_it(tmp_path):
+    """What was validated at that step was validated before the checkpoint."""
+    recorded(tmp_path, *[row(step) for step in range(4)], row(2, split="validation"))
+    rewind_record(tmp_path, step=2, validates=False, counts_from_zero=True)
+    assert splits_and_steps(tmp_path) == [("train", 0), ("train", 1), ("validation", 2)]
+
+
 def test_a_record_that_is_resumed_twice_keeps_all_that_was_undone(tmp_path):
     recorded(tmp_path, row(1), row(2))
     rewind_record(tmp_path, step=1, validates=True)

@@ -191,6 +191,15 @@ def test_a_step_in_which_all_abstained_pushes_nothing(queue, estimator):
     assert all(row.isfinite().all() for row in step.field("returns").values())
 
 
+@pytest.mark.parametrize("estimator", RUN_BY_VERL)
+@pytest.mark.parametrize("padding", [1, 3])
+def test_where_all_abstained_verl_computes_nothing_of_the_padding(queue, estimator, padding):
+    """The mean KL of no token is 0/0, and would be logged and steer the adaptive controller."""
+    step = Step(queue, [[lost()] * 2], configuration(estimator, kl=True), padding=padding)
+    trainer = compute(step)
+    assert trainer.metrics == {}
+
+
 @pytest.mark.parametrize("log_probs", [True, False])
 def test_a_step_without_a_value_has_the_fields_of_any_other(queue, log_probs):
     """Groups sent ahead of others become one batch with them."""

@@ -214,6 +214,7 @@ MEASURED = ("mfu", "perf/")
 def test_parameters_after_five_steps_in_parts_are_those_of_five_updates_but_for_rounding(
     engine_runs, case
 ):
+    """Also where steps in between stopped after their first part, as an abandoned one does."""
     found = engine_runs[case]
     assert found["moved"] > 1e-3
     assert found["apart"] < 1e-4

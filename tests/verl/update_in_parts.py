@@ -112,8 +112,21 @@ def tokens_of(step):
     return sum(int(mask.sum()) for rank in (0, 1) for mask in rows_of(step, rank)["loss_mask"])
 
 
+def stop_amid_parts(worker, actor, step, rank):
+    """The first part of a step that the trainer never finishes, because rewards are missing."""
+    infos = {FIRST_PART: True, LAST_PART: False, TOKENS: tokens_of(step)}
+    worker.update_part(batch(rows_of(step, rank), [1, 2, 3, 4], actor, **infos))
+
+
 def in_parts(worker, actor, step, rank):
-    """Three parts; while the first ones are computed, more rows count as trained than in the end."""
+    """Three parts; while the first ones are computed, more rows count as trained than in the end.
+
+    Before each step but the first another one has stopped amid its parts; one step has no parts.
+    """
+    if step:
+        stop_amid_parts(worker, actor, STEPS + step, rank)
+    if step == STEPS - 2:
+        return at_once(worker, actor, step, rank)
     columns = rows_of(step, rank)
     true = tokens_of(step)
     guessed = true + 17 if actor.loss_agg_mode == "token-mean" else true

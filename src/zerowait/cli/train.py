@@ -38,7 +38,7 @@ from zerowait.verl.launch.overrides import environment
 from zerowait.verl.launch.recipe import Recipe, load_recipe, parse_override
 from zerowait.verl.launch.resume import resumed_step, validates_first
 from zerowait.verl.launch.steps import steps_of
-from zerowait.verl.launch.trainer_process import run_trainer
+from zerowait.verl.launch.trainer_process import ending, run_trainer
 from zerowait.verl.launch.weight_socket import weight_socket
 from zerowait.verl.rewards.streaming_rules import check_rewards, reward_workers
 
@@ -129,7 +129,7 @@ def train(
             _print_message(message)
         error = last_error(folder)
         why = f": {error}" if error else ""
-        _print_message(f"verl ended with exit code {code}{why}; {folder}/train.log")
+        _print_message(f"verl {ending(code)}{why}; {folder}/train.log")
         return 1
     failures = failures_text(Stats(), _stats_of(folder))
     if failures:

@@ -39,7 +39,9 @@ def archive_record(folder: Path) -> None:
             old.replace(_archive_name(old))
 
 
-def rewind_record(folder: Path, *, step: int, validates: bool) -> None:
+def rewind_record(
+    folder: Path, *, step: int, validates: bool, counts_from_zero: bool = False
+) -> None:
     """Remove the rewards after `step` from the record of a run that resumes from its checkpoint.
 
     Those steps are trained again; their rows are appended to ``rewards.undone.jsonl``. Their
@@ -49,6 +51,8 @@ def rewind_record(folder: Path, *, step: int, validates: bool) -> None:
         folder: of the run.
         step: of the checkpoint.
         validates: whether the run starts with a validation, which repeats the one at `step`.
+        counts_from_zero: whether the trainer's first step is 0, so that responses of `step` are
+            trained on after the checkpoint.
     """
     record = folder / REWARDS
     if not record.exists():
@@ -62,7 +66,7 @@ def rewind_record(folder: Path, *, step: int, validates: bool) -> None:
             return False  # it stays where it is, and readers of the record name it
         if of.step is None:
             return False
-        repeated = validates and of.split != "train"
+        repeated = counts_from_zero if of.split == "train" else validates
         return of.step >= step if repeated else of.step > step
 
     # the record is replaced last, so that a process that is killed here loses no line

@@ -42,6 +42,8 @@ from zerowait.verl.policy_losses import unfit_loss
 
 _ROOT: Final = "ppo_trainer"
 _MODEL: Final = "actor_rollout_ref.model"
+_CRITIC_OF_VERL: Final = "~/models/deepseek-llm-7b-chat"
+"""The default of critic.model.path in verl."""
 _ADDED: Final = ("reward.zerowait.", "search.")
 _TYPED: Final = frozenset({BOOL, INT, FLOAT, TEXT, LIST})
 _LOOSE: Final = {
@@ -120,6 +122,7 @@ def check_overrides(
     check.early_gradients(whole)
     check.adapters(whole)
     if recipe is not None:
+        check.critic(whole)
         check.numbers(whole, recipe)
     return whole
 
@@ -160,6 +163,21 @@ class _Check:
                     f"is {model[name]}, and the transformers rollout takes whole weights: write "
                     f"{_MODEL}.lora.merge: true too",
                 )
+
+    def critic(self, whole: Any) -> None:
+        """Refuse a critic that would start from the model that verl names where nothing is said."""
+        wanted, path = whole.critic.enable, str(whole.critic.model.path)
+        estimator = str(whole.algorithm.adv_estimator)
+        if path != _CRITIC_OF_VERL or not (estimator == "gae" if wanted is None else wanted):
+            return
+        key, value = ("algorithm.adv_estimator", estimator)
+        if wanted is not None:
+            key, value = ("critic.enable", "true")
+        self.fail(
+            key,
+            f"is {value}, so there is a critic, and it would start from verl's {path}: write "
+            "algorithm: {estimator: gae} in the recipe, or critic.model.path=FOLDER too",
+        )
 
     def numbers(self, whole: Any, recipe: Recipe) -> None:
         """Refuse numbers on which verl would stop after a batch was rolled out and judged."""

@@ -68,6 +68,24 @@ def run_trainer(
             process.stdout.close()
 
 
+def ending(code: int) -> str:
+    """How a trainer with this exit code ended, for the terminal.
+
+    >>> ending(1)
+    'ended with exit code 1'
+    >>> ending(-15)
+    'was ended by SIGTERM'
+    >>> ending(-9)
+    'was killed (SIGKILL), as Linux does when memory runs out'
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    if code == -signal.SIGKILL:
+        return "was killed (SIGKILL), as Linux does when memory runs out"
+    names = {-each.value: each.name for each in signal.Signals}
+    return f"was ended by {names.get(code, f'signal {-code}')}"
+
+
 def _steps(
     lines: Iterable[str], write: Callable[[str], Any], tell: Callable[[str], None]
 ) -> Iterable[int]:
