@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ WIRE_FILES = frozenset(
         "engine/test_function_faults.py",
         "engine/test_judge_kinds.py",
         "engine/test_memo.py",
+        "engine/test_own_failures.py",
         "engine/test_partition.py",
         "engine/test_pool.py",
         "engine/test_rewards.py",
@@ -48,6 +50,9 @@ WIRE_FILES = frozenset(
         "test_serving.py",
     }
 )
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
 
 # A shell lets what it starts in the background ignore SIGINT, and so would the commands that tests
 # start and interrupt.
@@ -70,10 +75,13 @@ settings.load_profile("zerowait")
 @pytest.fixture
 def usual_collector():
     """Python's cycle collector as it was, whatever the test makes of it."""
-    before = gc.get_threshold()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     yield
-    gc.unfreeze()
     gc.set_threshold(*before)
+    if gc.get_freeze_count() > frozen:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -215,18 +223,40 @@ def leaping():
     return run
 
 
+def pytest_configure(config):
+    config.pluginmanager.register(Doctests())  # a conftest is not asked about files elsewhere
+
+
+class Doctests:
+    """A module without an example need not be imported to look for one."""
+
+    def pytest_ignore_collect(self, collection_path):
+        if collection_path.is_relative_to(SOURCE) and collection_path.suffix == ".py":
+            return True if ">>>" not in collection_path.read_text() else None
+        return None
+
+
+def pytest_collection_finish():
+    """Ten thousand collected tests live to the end: no collection of cycles visits them again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_ignore_collect(collection_path, config):
     """What `-m "not wire"` leaves out is not even imported: with it would come torch and verl."""
-    if "not wire" in config.option.markexpr and is_wire(collection_path):
+    left_out = config.option.markexpr
+    if "not wire" in left_out and is_wire(collection_path):
+        return True
+    if "not e2e" in left_out and collection_path == TESTS / "e2e":
         return True
     return None
 
 
+@cache
 def is_wire(path):
-    here = Path(__file__).parent
-    if not path.is_relative_to(here) or path == here:
+    if not path.is_relative_to(TESTS) or path == TESTS:
         return False
-    file = path.relative_to(here)
+    file = path.relative_to(TESTS)
     return file.parts[0] in WIRE or file.as_posix() in WIRE_FILES
 
 
