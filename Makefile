@@ -40,7 +40,9 @@ test: $(VENV)/.ready-test
 adapters: $(ADAPTERS)/.ready
 	@$(ADAPTERS)/bin/python -m pytest tests/adapters $(ARGS)
 
-# About three minutes on two cores: what starts no process and no server, and does not import verl.
+# About a minute on two cores: what does without servers, browsers and Ray, and without importing verl.
+# Bytecode is kept, also where the environment says otherwise: each worker would compile all again.
+unit: export PYTHONDONTWRITEBYTECODE :=
 unit: $(VENV)/.ready-test
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -n auto -m "not e2e and not wire" --ignore=src/zerowait/verl --ignore=tests/verl --ignore=tests/adapters $(ARGS)
 

@@ -18,6 +18,16 @@ from hypothesis import HealthCheck, settings
 
 # Real processes, real servers and real models: seconds each, where a unit test takes milliseconds.
 WIRE = frozenset({"chaos", "cli", "hub", "recipes", "testing", "verl"})
+UNIT_FILES = frozenset(
+    {
+        "hub/test_job.py",
+        "hub/test_rpc_sessions.py",
+        "hub/test_shard_stats.py",
+        "hub/test_slots.py",
+        "hub/test_streaming.py",
+        "hub/test_tickets.py",
+    }
+)
 WIRE_FILES = frozenset(
     {
         "cache/test_limits.py",
@@ -38,6 +48,7 @@ WIRE_FILES = frozenset(
         "engine/test_rewards.py",
         "engine/test_serving.py",
         "judge/test_reward_model.py",
+        "observe/test_page_in_chromium.py",
         "observe/test_replay.py",
         "observe/dashboard/test_browser.py",
         "observe/dashboard/test_server.py",
@@ -257,7 +268,10 @@ def is_wire(path):
     if not path.is_relative_to(TESTS) or path == TESTS:
         return False
     file = path.relative_to(TESTS)
-    return file.parts[0] in WIRE or file.as_posix() in WIRE_FILES
+    if path.is_dir():
+        return file.parts[0] in WIRE and not any(each.startswith(f"{file}/") for each in UNIT_FILES)
+    name = file.as_posix()
+    return (file.parts[0] in WIRE and name not in UNIT_FILES) or name in WIRE_FILES
 
 
 def pytest_collection_modifyitems(items):
