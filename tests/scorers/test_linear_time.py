@@ -17,7 +17,8 @@ from zerowait.scorers.qa_em_format import sequence_fault
 from zerowait.scorers.thinking import without_thinking
 from zerowait.types import Sample
 
-SHORT, LONG = 5_000, 40_000
+SHORT, LONG = 4_000, 48_000
+TWELVEFOLD = 28  # with a margin for a busy machine; what grows with the square is 144-fold
 
 
 def rule(name, gold, **options):
@@ -69,20 +70,22 @@ def seconds(scan, filling, length, times):
     return min(took)
 
 
+def growth(scan, filling):
+    """How many times as long the long text takes; 0 where the short one takes next to nothing."""
+    short = seconds(scan, filling, SHORT, times=3)
+    return seconds(scan, filling, LONG, times=1) / short if short > 0.0001 else 0.0
+
+
 @pytest.mark.parametrize("name", SCANNERS)
-def test_eight_times_the_text_takes_no_more_than_about_eight_times_as_long(name):
-    """300 kB of "{" took json_schema 16.7 s; time that grows with the square is 64-fold."""
+def test_twelve_times_the_text_takes_no_more_than_about_twelve_times_as_long(name):
+    """300 kB of "{" took json_schema 16.7 s."""
     slow = []
     for filling in FILLINGS:
-        short = seconds(SCANNERS[name], filling, SHORT, 3)
-        if short < 0.0001:  # 64-fold would be 0.006 s: not worth a second look
-            continue
-        growth = seconds(SCANNERS[name], filling, LONG, 1) / short
-        if growth > 16:  # the machine may have been busy just then: look again
-            short = seconds(SCANNERS[name], filling, SHORT, 5)
-            growth = seconds(SCANNERS[name], filling, LONG, 3) / short
-        if growth > 16:
-            slow.append((filling, round(short, 4), round(growth, 1)))
+        found = growth(SCANNERS[name], filling)
+        if found > TWELVEFOLD:  # the machine may have been busy just then: look again
+            found = min(growth(SCANNERS[name], filling) for _ in range(5))
+        if found > TWELVEFOLD:
+            slow.append((filling, round(found, 1)))
     assert not slow
 
 
