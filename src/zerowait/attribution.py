@@ -1,6 +1,7 @@
 """Failure attribution: classify an error reply by cause, failure kind and whether to retry.
 
-Two tables. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
+`attributed` classifies a reply that is no answer, and `ending_of` says how an answer ended. Each
+has its table. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
 or was stopped by a filter; every other word is the provider's failure, known or not. `RULES` says
 what an error means: its kind, who caused it, and whether it is worth another attempt; the first
 rule that fits counts. An error is what the server says in its status, or in the body of a 200.
@@ -530,12 +531,12 @@ def attributed(
     429
     """
     # a server in trouble says the same to everybody
-    look = _look if len(body) <= _REMEMBERED else _look.__wrapped__
-    return look(status, body, has_wait, tuple(accepted))
+    classify = _classified if len(body) <= _REMEMBERED else _classified.__wrapped__
+    return classify(status, body, has_wait, tuple(accepted))
 
 
 @lru_cache(maxsize=256)
-def _look(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -> Attribution:  # noqa: FBT001 - the cache takes its arguments by place
+def _classified(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -> Attribution:  # noqa: FBT001 - the cache takes its arguments by place
     tree = _tree(body)
     report = _report(tree, body)
     where = f"status {status}"

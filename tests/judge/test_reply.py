@@ -78,7 +78,7 @@ def test_every_shape_of_reply_with_a_verdict_is_a_score(body):
     ],
 )
 def test_a_reply_that_was_cut_is_truncated_whatever_it_begins_with(content, finish):
-    """Thinking eats max_tokens (issue 46), and half of "Score: 10" is no verdict."""
+    """Thinking eats max_tokens, and half of "Score: 10" is no verdict."""
     outcome = read_reply(reply(content, finish=finish, reasoning_content="hm"), RULE)
     assert outcome.kind.value == "truncated"
 
