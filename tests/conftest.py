@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 # Real processes, real servers and real models: seconds each, where a unit test takes milliseconds.
 WIRE = frozenset({"chaos", "cli", "hub", "recipes", "testing", "verl"})
+# Of these folders, what runs in one process and in virtual time.
 UNIT_FILES = frozenset(
     {
         "hub/test_job.py",
@@ -38,10 +39,8 @@ WIRE_FILES = frozenset(
         "client/test_transport.py",
         "client/test_wire.py",
         "engine/test_budget.py",
-        "engine/test_collector.py",
         "engine/test_function_faults.py",
         "engine/test_judge_kinds.py",
-        "engine/test_memo.py",
         "engine/test_own_failures.py",
         "engine/test_partition.py",
         "engine/test_pool.py",
@@ -52,7 +51,6 @@ WIRE_FILES = frozenset(
         "observe/test_replay.py",
         "observe/dashboard/test_browser.py",
         "observe/dashboard/test_server.py",
-        "scorers/test_memory.py",
         "search/test_retriever.py",
         "search/test_retriever_dense.py",
         "search/test_retriever_server.py",
