@@ -307,7 +307,10 @@ RULES: Final[Sequence[Rule]] = (
             r"(?:input|prompt) tokens must be (?:no more|less|fewer|at most)",
             r"超长|长度超|超出(?:了)?(?:最大)?长度|过长|tokens?(?:数量?|长度)?超|\bcode_(?:1261|3051|336103|336007)\b",
         ),
-        unless=_any(r"max_(?:completion_)?tokens is too large|completion tokens, whereas"),
+        unless=_any(
+            r"max_(?:completion_)?tokens is too large|completion tokens, whereas",
+            r"throttl|please wait before|rate[ _]?limit",
+        ),
     ),
     Rule(
         name="more tokens than the model's context holds, told as the server's failure",
@@ -414,7 +417,7 @@ RULES: Final[Sequence[Rule]] = (
         statuses=frozenset({400, 500}),
         says=_any(
             r"Throttling|too ?many ?requests|rate_limit_(?:exceeded|error)|RateLimitError",
-            r"\bresource_exhausted\b",
+            r"\bresource_exhausted\b|\bSlowDown\b|reduce your request rate",
         ),
     ),
     Rule(
@@ -437,8 +440,23 @@ RULES: Final[Sequence[Rule]] = (
         says=_any(
             r"has crashed|\bDEGRADED\b|has errored already|engine ?(?:is )?dead",
             r"capacity[_ ]exceeded",
-            r"out of memory|CUDA error|internal server error",
+            r"out of memory|CUDA error|internal ?server ?error|APIConnectionError",
+            r"upstream (?:connect|request timeout)",
         ),
+    ),
+    Rule(
+        name="the model is being loaded",
+        servers="LM Studio, llama-swap, Hugging Face, Bedrock",
+        kind=FailureKind.HTTP_ERROR,
+        cause="provider",
+        again="later",
+        status=503,
+        statuses=frozenset({400, 404}),
+        says=_any(
+            r"\bmodel\b[^.]{0,60}\b(?:is|still|being)\b[^.]{0,20}\bload(?:ing|ed)\b(?![^.]{0,20}\bnot\b)",
+            r"model_(?:is_)?loading|loading (?:the )?model\b|ModelNotReady|warming up",
+        ),
+        unless=_any(r"not (?:been )?loaded|no models? (?:is |are )?loaded|fail\w* to load"),
     ),
     Rule(
         name="a body that is too large",
@@ -744,6 +762,7 @@ class _Report(msgspec.Struct, frozen=True):
     messages: tuple[str, ...] = ()
     is_error: bool = False
     fields: tuple[str, ...] = ()
+    raw: str = ""  # the body, where it has no field that is known
 
     @property
     def searched(self) -> str:
@@ -768,7 +787,7 @@ class _Report(msgspec.Struct, frozen=True):
         text = ": ".join(part for part in (name, said) if part)
         field = next((field for field in self.fields if text and field not in text), "")
         text += f" ({field})" if field else ""
-        return shortened(text or body[:_SEARCHED].decode("utf-8", "replace"))
+        return shortened(text or self.raw or body[:_SEARCHED].decode("utf-8", "replace"))
 
 
 _EVERY_ERRORS: Final = frozenset(
@@ -781,7 +800,7 @@ _CONTROL: Final = lazy_pattern(
 )
 _KEYLIKE: Final = lazy_pattern(
     r"\b(?:sk|pk|rk|gsk|xai|nvapi|hf|csk|pplx|tgp|fw|r8)[-_][\w*.\-]{3,}"
-    r"|\bAIza[\w\-]{10,}|\beyJ[\w\-.]{10,}|\S*\*{3,}\S*"
+    r"|\bAIza[\w\-]{10,}|\beyJ[\w\-.]{10,}|(?<!\S)(?=\S*\*{3})\S+"  # in linear time
     r"|(?<=provided: )\S+|(?<=[Bb]earer )\S+"
 )
 
@@ -826,7 +845,8 @@ def _report(tree: Any, body: bytes) -> _Report:
     fields: list[str] = []
     for name, said in _said(tree, 0):
         (codes if name in _CODES else fields if name == _FIELD else messages).append(said)
-    return _Report(tuple(codes), tuple(messages), _speaks_of_error(tree), tuple(fields))
+    raw = "" if codes or messages or not tree else _text(body)
+    return _Report(tuple(codes), tuple(messages), _speaks_of_error(tree), tuple(fields), raw)
 
 
 def _speaks_of_error(tree: Any) -> bool:
