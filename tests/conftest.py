@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,17 @@ from hypothesis import HealthCheck, settings
 
 # Real processes, real servers and real models: seconds each, where a unit test takes milliseconds.
 WIRE = frozenset({"chaos", "cli", "hub", "recipes", "testing", "verl"})
+# Of these folders, what runs in one process and in virtual time.
+UNIT_FILES = frozenset(
+    {
+        "hub/test_job.py",
+        "hub/test_rpc_sessions.py",
+        "hub/test_shard_stats.py",
+        "hub/test_slots.py",
+        "hub/test_streaming.py",
+        "hub/test_tickets.py",
+    }
+)
 WIRE_FILES = frozenset(
     {
         "cache/test_limits.py",
@@ -27,19 +39,18 @@ WIRE_FILES = frozenset(
         "client/test_transport.py",
         "client/test_wire.py",
         "engine/test_budget.py",
-        "engine/test_collector.py",
         "engine/test_function_faults.py",
         "engine/test_judge_kinds.py",
-        "engine/test_memo.py",
+        "engine/test_own_failures.py",
         "engine/test_partition.py",
         "engine/test_pool.py",
         "engine/test_rewards.py",
         "engine/test_serving.py",
         "judge/test_reward_model.py",
+        "observe/test_page_in_chromium.py",
         "observe/test_replay.py",
         "observe/dashboard/test_browser.py",
         "observe/dashboard/test_server.py",
-        "scorers/test_memory.py",
         "search/test_retriever.py",
         "search/test_retriever_dense.py",
         "search/test_retriever_server.py",
@@ -48,6 +59,9 @@ WIRE_FILES = frozenset(
         "test_serving.py",
     }
 )
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
 
 # A shell lets what it starts in the background ignore SIGINT, and so would the commands that tests
 # start and interrupt.
@@ -70,10 +84,13 @@ settings.load_profile("zerowait")
 @pytest.fixture
 def usual_collector():
     """Python's cycle collector as it was, whatever the test makes of it."""
-    before = gc.get_threshold()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     yield
-    gc.unfreeze()
     gc.set_threshold(*before)
+    if gc.get_freeze_count() > frozen:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -215,19 +232,44 @@ def leaping():
     return run
 
 
+def pytest_configure(config):
+    config.pluginmanager.register(Doctests())  # a conftest is not asked about files elsewhere
+
+
+class Doctests:
+    """A module without an example need not be imported to look for one."""
+
+    def pytest_ignore_collect(self, collection_path):
+        if collection_path.is_relative_to(SOURCE) and collection_path.suffix == ".py":
+            return True if ">>>" not in collection_path.read_text() else None
+        return None
+
+
+def pytest_collection_finish():
+    """Ten thousand collected tests live to the end: no collection of cycles visits them again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_ignore_collect(collection_path, config):
     """What `-m "not wire"` leaves out is not even imported: with it would come torch and verl."""
-    if "not wire" in config.option.markexpr and is_wire(collection_path):
+    left_out = config.option.markexpr
+    if "not wire" in left_out and is_wire(collection_path):
+        return True
+    if "not e2e" in left_out and collection_path == TESTS / "e2e":
         return True
     return None
 
 
+@cache
 def is_wire(path):
-    here = Path(__file__).parent
-    if not path.is_relative_to(here) or path == here:
+    if not path.is_relative_to(TESTS) or path == TESTS:
         return False
-    file = path.relative_to(here)
-    return file.parts[0] in WIRE or file.as_posix() in WIRE_FILES
+    file = path.relative_to(TESTS)
+    if path.is_dir():
+        return file.parts[0] in WIRE and not any(each.startswith(f"{file}/") for each in UNIT_FILES)
+    name = file.as_posix()
+    return (file.parts[0] in WIRE and name not in UNIT_FILES) or name in WIRE_FILES
 
 
 def pytest_collection_modifyitems(items):

@@ -1,6 +1,7 @@
 """The house rules that a machine can check."""
 
 import ast
+import gc
 import subprocess
 import sys
 from functools import cache
@@ -118,9 +119,28 @@ def parsed(module: Path) -> ast.Module:
     return ast.parse(module.read_text())
 
 
+@cache
+def nodes(module: Path) -> list[ast.AST]:
+    return list(ast.walk(parsed(module)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parsed_once():
+    """A million objects: they are made without looking for cycles, and do not stay."""
+    gc.disable()
+    try:
+        for module in MODULES:
+            nodes(module)
+    finally:
+        gc.enable()
+    yield
+    nodes.cache_clear()
+    parsed.cache_clear()
+
+
 def imported_layers(module: Path) -> set[str]:
     found = set()
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -142,7 +162,7 @@ def test_imports_only_point_down():
 def imported_neighbours(module: Path) -> set[str]:
     """The subpackages and modules of a module's own layer that it imports."""
     found = set()
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         if isinstance(node, ast.ImportFrom) and node.module:
             inside = node.module.removeprefix(f"zerowait.{layer(module)}").split(".")
             if node.module.startswith(f"zerowait.{layer(module)}"):
@@ -170,7 +190,7 @@ def module_name(module: Path) -> str:
 def imported_modules(module: Path, names: set[str]) -> set[str]:
     """Those of the modules `names` that a module imports, also inside functions."""
     found = set()
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -295,7 +315,7 @@ def test_nobody_prints_but_the_command_line():
         str(module.relative_to(SOURCE))
         for module in MODULES
         if not allowed & set(module.relative_to(SOURCE).parts)
-        for node in ast.walk(parsed(module))
+        for node in nodes(module)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"

@@ -7,7 +7,8 @@ from pkgutil import walk_packages
 
 import pytest
 
-import zerowait
+import zerowait.judge
+import zerowait.scorers
 from zerowait.attribution import RULES
 from zerowait.patterns import lazy_pattern
 
@@ -16,10 +17,12 @@ LAZY = type(lazy_pattern(""))
 
 def lazy_ones():
     """Those that modules give a name, and those in the table of what errors mean."""
-    for module in walk_packages(zerowait.__path__, "zerowait."):
-        if module.name.startswith(("zerowait.attribution", "zerowait.judge.", "zerowait.scorers.")):
-            values = vars(import_module(module.name)).values()
-            yield from (value for value in values if isinstance(value, LAZY))
+    names = ["zerowait.attribution"]
+    for package in (zerowait.judge, zerowait.scorers):
+        names += [each.name for each in walk_packages(package.__path__, f"{package.__name__}.")]
+    for name in names:
+        values = vars(import_module(name)).values()
+        yield from (value for value in values if isinstance(value, LAZY))
     for rule in RULES:
         yield from (rule.says, *filter(None, [rule.unless]))
 

@@ -14,6 +14,7 @@ from zerowait.events import LimitChanged, QuotaLearned
 from zerowait.testing import Capacity, Change, virtually
 from zerowait.testing.capacity import CapacityGate
 
+WIRE = pytest.mark.wire
 MEAN_S = 1.08  # of a log-normal distribution with median 1 and sigma 0.4
 
 
@@ -122,7 +123,7 @@ def test_room_that_comes_back_after_a_known_ceiling_is_used_within_seconds():
     changes = (Change(at_s=40, concurrency=30), Change(at_s=80, concurrency=60))
     runs = [
         pressed(Capacity(concurrency=60, changes=changes, retry_after_s=1.0), seconds=92, seed=seed)
-        for seed in range(4)
+        for seed in range(2)
     ]
     again = mean(goodput(server, after_s=80, until_s=92) for server, _ in runs)
     assert again >= 0.75 * 60 / MEAN_S
@@ -164,7 +165,7 @@ def test_answers_that_take_longer_from_now_on_are_not_taken_for_a_queue(factor):
 
 
 def test_a_provider_that_counts_requests_per_minute_is_kept_busy_without_a_storm():
-    runs = [pressed(Capacity(rpm=3000), seconds=60, rpm="off", seed=seed) for seed in range(4)]
+    runs = [pressed(Capacity(rpm=3000), seconds=60, rpm="off", seed=seed) for seed in range(2)]
     assert min(goodput(server, after_s=15, until_s=60) for server, _ in runs) >= 0.95 * 50
     assert mean(rejected_share(server, after_s=5) for server, _ in runs) <= 0.05
 
@@ -195,10 +196,11 @@ def test_max_concurrency_is_never_passed(bound):
     assert goodput(server, after_s=0, until_s=10) <= bound / MEAN_S * 1.6
 
 
-RANDOM = [0.01, 0.03, 0.1]
+# One of each in `make unit`: a simulation is thousands of requests.
+RANDOM = [pytest.param(0.01, marks=WIRE), 0.03, pytest.param(0.1, marks=WIRE)]
 
 
-@pytest.mark.parametrize("rejects", [0.0, *RANDOM])
+@pytest.mark.parametrize("rejects", [pytest.param(0.0, marks=WIRE), *RANDOM])
 @pytest.mark.parametrize("cap", [None, 100])
 def test_random_429s_cost_the_default_limit_little_more_than_the_best_fixed_number(cap, rejects):
     """They do not come from how many are in flight, so fewer in flight would not help."""
@@ -217,8 +219,8 @@ def test_random_429s_cost_the_default_limit_little_more_than_the_best_fixed_numb
         return virtually(main())[1]
 
     # the median: one request that is rejected six times by chance doubles the time of its batch
-    auto = median(took_s("auto", seed) for seed in range(5))
-    fixed = median(took_s(100, seed) for seed in range(5))
+    auto = median(took_s("auto", seed) for seed in range(3))
+    fixed = median(took_s(100, seed) for seed in range(3))
     assert auto <= 1.2 * fixed
 
 

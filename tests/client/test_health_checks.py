@@ -125,11 +125,18 @@ OWN = [
 ]
 
 
+LASTS = [(last, {"concurrency": 8, "hedge": "off"}) for last in (1, 3, 8)]
+LASTS += [(3, {"concurrency": 64}), (3, {})]
+# `make test` has every number with each of these.
+MORE = [(last, traffic) for last in (1, 8) for traffic in ({"concurrency": 64}, {})]
+
+
 @pytest.mark.parametrize("what", OWN, ids=str)
 @pytest.mark.parametrize("hosts", ["a", "ab", "abc"])
-@pytest.mark.parametrize("last", [1, 3, 8])
 @pytest.mark.parametrize(
-    "traffic", [{"concurrency": 8, "hedge": "off"}, {"concurrency": 64}, {}], ids=str
+    ("last", "traffic"),
+    [*LASTS, *(pytest.param(*more, marks=pytest.mark.wire) for more in MORE)],
+    ids=str,
 )
 def test_the_last_of_a_batch_that_fail_for_their_own_sake_end_it_within_seconds(
     what, hosts, last, traffic

@@ -92,6 +92,7 @@ def parent_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+@pytest.mark.wire
 def test_no_component_waits_for_another_one_s_function():
     """Rows of twenty components that sleep for ever, before those of rules and a fast function."""
     slow = {
@@ -167,6 +168,7 @@ ODD = [
 ]
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize(("what", "kind", "message"), ODD)
 def test_one_bad_call_among_overlapping_ones_costs_no_other_its_judgement(what, kind, message):
     timeout_s = 1.5 if kind is FailureKind.TIMEOUT else 60.0  # what hangs has less than what ends
@@ -243,6 +245,7 @@ HANGS = {
 }
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("rule", HANGS)
 @pytest.mark.parametrize(("hang", "most"), [(12, 16), (12, 4)])
 def test_sound_rows_go_on_beside_many_that_hang(rule, hang, most):
@@ -272,6 +275,7 @@ def test_sound_rows_go_on_beside_many_that_hang(rule, hang, most):
     assert {each.kind for each in stuck} == {FailureKind.CANCELLED}
 
 
+@pytest.mark.wire
 def test_rows_that_hang_cost_their_own_deadline_however_many():
     async def main():
         pool = ScorerPool(growth=Growth(max_workers=4, hanging_s=0.1))
@@ -288,6 +292,7 @@ def test_rows_that_hang_cost_their_own_deadline_however_many():
     assert {outcome.value for outcome in outcomes[8:]} == {1.0}
 
 
+@pytest.mark.wire
 @pytest.mark.timeout(300)
 def test_sixteen_rows_that_hang_all_run_at_once_and_let_sound_rows_go_on(leaping):
     options, hanging, sound = HANGS["regex"]
@@ -323,6 +328,7 @@ def test_a_pool_has_few_processes_while_memory_is_low(monkeypatch):
     assert growth.most(60) == 128
 
 
+@pytest.mark.wire
 def test_a_pool_leaves_no_process_and_no_descriptor_behind():
     async def main():
         pool = ScorerPool(functions=functions())
@@ -339,6 +345,7 @@ def test_a_pool_leaves_no_process_and_no_descriptor_behind():
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+@pytest.mark.wire
 def test_when_the_fork_server_dies_the_next_call_gets_another_one():
     async def main():
         pool = ScorerPool(functions=functions())
@@ -402,6 +409,7 @@ with zerowait.open(config) as rewards:
 """
 
 
+@pytest.mark.wire
 def test_an_interrupt_ends_every_process(tmp_path):
     (tmp_path / "limited_functions.py").write_text(
         MODULE

@@ -98,6 +98,7 @@ def test_an_answer_in_memory_is_never_that_of_another_vote_criterion_or_cut(tmp_
     assert stats.asked == stats.cached == asked == len(samples) * 2 * 3
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize(("cache", "says"), [("off", "Score: 7"), ("file", "no verdict")])
 def test_of_a_judgement_that_nothing_is_kept_of_nothing_is_kept(tmp_path, cache, says):
     """A run of a thousand steps makes millions of them."""

@@ -12,8 +12,8 @@ from zerowait import Engine, Sample
 from zerowait.client import Reply
 
 ROWS = 16
-FIRST, STEPS = 5, 20
-ROOM = 100  # texts; one for each request would be 240
+FIRST, STEPS = 3, 13
+ROOM = 100  # texts; one for each request would be 160
 
 
 def said(content, fingerprint=""):

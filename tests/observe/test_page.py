@@ -356,6 +356,7 @@ def index_of(rows):
     return index
 
 
+@pytest.mark.wire
 @pytest.mark.timeout(600)
 def test_a_page_of_100_000_rows_stays_small_and_says_what_it_left_out():
     rows = ((n // 100, (n * 7919 % 1000) / 1000, str(n // 10)) for n in range(100_000))

@@ -281,6 +281,7 @@ print(json.dumps([getattr(math_answer(Sample("", said, gold)), "value", None) fo
 """
 
 
+@pytest.mark.wire
 def test_every_process_comes_to_the_same_result():
     """20 seeds of Python's hashes, which order the sets and dictionaries of a process."""
     asked = [(pair.gold, rf"\boxed{{{pair.said}}}") for pair in list(pairs())[::20]]

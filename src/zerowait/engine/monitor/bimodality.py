@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from statistics import fmean, median, pvariance
+from statistics import fmean, median
 from typing import NamedTuple
 
 _FEWEST_LENGTHS = 64
@@ -180,8 +180,8 @@ def _spread(ordered: Sequence[int]) -> list[float]:
     """The lengths; equal ones are spread evenly over the width of one token."""
     spread: list[float] = []
     for length, equal in groupby(ordered):
-        times = len(list(equal))
-        spread.extend(max(length, 0.5) - 0.5 + (each + 0.5) / times for each in range(times))
+        times, begin = len(list(equal)), max(length, 0.5) - 0.5
+        spread += [begin + (each + 0.5) / times for each in range(times)]
     return spread
 
 
@@ -205,6 +205,12 @@ def _best_cut(ordered: Sequence[float]) -> int:
 
 def _ashman_d(below: Sequence[float], above: Sequence[float]) -> float:
     """Ashman's D; infinite for two parts of one value each."""
-    spread = math.sqrt(pvariance(below) + pvariance(above))
+    spread = math.sqrt(_variance(below) + _variance(above))
     apart = math.sqrt(2) * abs(fmean(above) - fmean(below))
     return apart / spread if spread else math.inf
+
+
+def _variance(values: Sequence[float]) -> float:
+    """Of these values themselves; the one of `statistics` is exact, in twenty times the time."""
+    mean = fmean(values)
+    return math.fsum((value - mean) ** 2 for value in values) / len(values)
