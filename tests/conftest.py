@@ -241,7 +241,7 @@ class Doctests:
 
     def pytest_ignore_collect(self, collection_path):
         if collection_path.is_relative_to(SOURCE) and collection_path.suffix == ".py":
-            return True if ">>>" not in collection_path.read_text() else None
+            return True if ">>>" not in collection_path.read_text("utf-8") else None
         return None
 
 
