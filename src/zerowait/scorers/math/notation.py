@@ -444,7 +444,7 @@ class _AnswerParser:
                 return words
         parts, joints = _split(given, _is_joint)
         if len(parts) > 1:
-            return self._joined(parts, joints)
+            return self._duration(given, joints) or self._joined(parts, joints)
         if any(each.text in _SIGNS for each in given) and not self._sign and given[0].text != "\\{":
             return self._both_signs(given)
         return self._related(given)
@@ -468,6 +468,13 @@ class _AnswerParser:
         items = tuple(self.answer(part) for part in kept)
         words = {"or", "and"} & set(joints)
         return _flattened(items, words.pop() if len(words) == 1 else ",")
+
+    def _duration(self, given: list[Token], joints: list[str]) -> Quantity | None:
+        """2 hours and 30 minutes; None for other lists, such as 6 cm and 8 cm."""
+        if set(joints) != {"and"}:
+            return None
+        found = self._compound([each for each in given if each.text.lower() != "and"])
+        return found if found is not None and found.unit == "s" else None
 
     def _both_signs(self, given: list[Token]) -> MathAnswer:
         found: list[MathAnswer] = []
@@ -500,7 +507,9 @@ class _AnswerParser:
             return self._relation(sides, relations)
         return self._single(given)
 
-    def _single(self, given: list[Token]) -> MathAnswer:  # noqa: PLR0911 - a table of kinds
+    def _single(  # noqa: C901, PLR0911 - a table of kinds
+        self, given: list[Token]
+    ) -> MathAnswer:
         if not given:
             raise UnreadableError("nothing stands here")
         brackets = _brackets_around(given)
@@ -521,6 +530,8 @@ class _AnswerParser:
             return _number_set(given[2].text)
         if len(given) == 1 and given[0].text == "\\emptyset":
             return NumberSet("")
+        if _is_point(given):
+            return Assigned(given[0].text, self._single(given[1:]))
         parts, colons = _split(given, lambda token: token.text == ":")
         if colons:
             return Ratio(tuple(self._scalar(part) for part in parts))
@@ -551,6 +562,8 @@ class _AnswerParser:
         return Congruence(self._scalar(left), self._scalar(residue[0]), self._scalar(residue[1]))
 
     def _member(self, left: list[Token], right: list[Token]) -> MathAnswer:
+        if (name := _assigned_tuple(left)) is not None:
+            return Member(name, self.answer(right))
         if not left or not all(
             each.kind in ("symbol", "command", "number") or each.text == "_" for each in left
         ):
@@ -759,6 +772,13 @@ def _brackets_around(given: list[Token]) -> str | None:
     if pair in ("()", "[]", "(]", "[)", "{}"):
         return pair
     return {"\\{\\}": "{}", "\\langle\\rangle": "<>"}.get(pair, pair if pair[0] == "\\" else None)
+
+
+def _is_point(given: list[Token]) -> bool:
+    """Whether a capital letter names what is in the brackets behind it, as in A(3, 4)."""
+    if given[0].kind != "symbol" or not given[0].text.isupper():
+        return False
+    return _brackets_around(given[1:]) == "()" and bool(_split(given[2:-1], _is_separator)[1])
 
 
 def _is_scalar(inside: list[Token]) -> bool:

@@ -28,9 +28,11 @@ _NAMES = {
     "week": "week",
     "month": "month",
     "year": "yr year",
-    "dollar": "dollar",
+    "dollar": "dollar usd",
     "cent": "cent",
-    "euro": "euro",
+    "euro": "euro eur",
+    "rupee": "rupee rs",
+    "yuan": "yuan rmb",
     "degree": "degree",
     "radian": "rad radian",
 }
