@@ -223,6 +223,23 @@ RESPONSES = [
 
 PROSE = [
     # gold, response, value
+    ("70", "The answer is less than 70.", 0),
+    ("70", "There are at least 70 ways.", 0),
+    ("70", "The answer is somewhere near 70.", 0),
+    ("70", "The answer is anything but 70.", 0),
+    ("70", "The answer is 70 plus 5.", 0),
+    ("70", "The answer is 70 squared.", 0),
+    ("70", "The answer is 70 or so, maybe 71.", 0),
+    ("70", "So x \u2265 70.", 0),
+    ("7/16", "The probability is not 7/16.", 0),
+    ("70", "So the answer is 70, not 71.", 1),
+    ("71", "So the answer is 70, not 71.", 0),
+    ("70", r"Hence $n = 70$. $\blacksquare$", 1),
+    ("70", "Hence there are 70 ways. QED", 1),
+    ("72", "Total = 48 + 24 = <<48+24=72>>72", 1),
+    (r"\$18.90", "He pays $18.90 in total.", 1),
+    ("B", "The correct option is (B).", 1),
+    (r"(-\infty,-3)\cup[2,\infty)", "The solution is x < -3 or x \u2265 2.", 1),
     ("3", "The answer is (2, 3)", 0),
     ("2", "The answer is (2, 3)", 0),
     ("(2,3)", "The answer is (2, 3).", 1),

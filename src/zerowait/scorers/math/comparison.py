@@ -103,12 +103,12 @@ def _parameter(answer: MathAnswer) -> Member | None:
 
 
 def _same_family(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:
-    r"""Whether answers with a parameter are the same, whatever its name; k \in Z may be left out."""
+    r"""Whether answers for each k are the same, whatever its name; k \in Z may be left out."""
     one, other = _parameter(gold), _parameter(said)
     if one is not None and other is not None:
         if one.of != other.of:
             return False
-        said = _renamed(said, other.name, one.name)
+        said = said if one.name == other.name else _renamed(said, other.name, one.name)
     elif (one or other).of != NumberSet("Z"):  # type: ignore[union-attr]
         return False
     return same(_without_parameter(gold), _without_parameter(said), decimals)
@@ -122,9 +122,9 @@ def _without_parameter(answer: MathAnswer) -> MathAnswer:
 
 
 def _renamed(answer: Any, name: str, to: str) -> Any:
-    """`answer` with another name for one of its symbols; both are swapped, so that none is lost."""
+    """`answer` with another name for one of its symbols, which no other one in it has."""
     if isinstance(answer, Name):
-        return Name({name: to, to: name}.get(answer.name, answer.name))
+        return Name({name: to, to: f"another {to}"}.get(answer.name, answer.name))
     if not isinstance(answer, tuple):
         return answer
     parts = [_renamed(each, name, to) for each in answer]
@@ -471,6 +471,8 @@ def _same_items(  # noqa: C901, PLR0911, PLR0912 - a table of kinds
     gold: Any, said: Any, decimals: int
 ) -> bool:
     match gold, said:
+        case AnswerGroup("{}", (AnswerGroup() as only,)), Several() if _are_assigned(said):
+            return same(only, said, decimals)
         case AnswerGroup("{}"), AnswerGroup("{}") | Several():
             return _match(_distinct(gold.items), _distinct(said.items), decimals)
         case Several(), AnswerGroup("{}"):
@@ -499,7 +501,7 @@ def _same_items(  # noqa: C901, PLR0911, PLR0912 - a table of kinds
         case (Several(), Number() | Name() | Apply()) | (Number() | Name() | Apply(), Several()):
             items = gold.items if isinstance(gold, Several) else said.items
             other = said if isinstance(gold, Several) else gold
-            return all(same(other, each, decimals) for each in items)
+            return not _are_assigned(items) and all(same(other, each, decimals) for each in items)
         case AnswerGroup("{}", (only,)), _:
             return same(only, said, decimals)
         case _, AnswerGroup("{}", (only,)):
@@ -510,6 +512,13 @@ def _same_items(  # noqa: C901, PLR0911, PLR0912 - a table of kinds
             return same(gold, said.of, decimals)
         case _:
             return False
+
+
+def _are_assigned(items: Any) -> bool:
+    """Whether items are x = 1, y = 2."""
+    items = items.items if isinstance(items, Several) else items
+    names = {each.name if isinstance(each, Assigned) else None for each in items}
+    return len(names) > 1 and None not in names
 
 
 def _are_names(items: Sequence[MathAnswer]) -> bool:
@@ -663,7 +672,9 @@ def _same_sets(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:
     if len(set(names)) > 1:
         return False
     line = _Line([*_ends(gold), *_ends(said)], decimals)
-    return all(line.has(gold, each) == line.has(said, each) for each in line.positions())
+    return all(map(line.is_in_order, [*_intervals(gold), *_intervals(said)])) and all(
+        line.has(gold, each) == line.has(said, each) for each in line.positions()
+    )
 
 
 def _set_name(answer: MathAnswer) -> str | None:
@@ -690,6 +701,20 @@ def _ends(answer: MathAnswer) -> Iterator[Expression]:
                 yield from _ends(side)
 
 
+def _intervals(answer: MathAnswer) -> Iterator[AnswerGroup]:
+    match answer:
+        case AnswerGroup(brackets, _) if brackets in _INTERVALS:
+            yield answer
+        case SetOperation(_, left, right):
+            yield from _intervals(left)
+            yield from _intervals(right)
+        case Several(items, _):
+            for item in items:
+                yield from _intervals(item)
+        case Member(_, of):
+            yield from _intervals(of)
+
+
 class _Line:
     """The real line, cut at some ends: odd positions are those, even ones the gaps between them."""
 
@@ -705,6 +730,11 @@ class _Line:
             lambda one, other: -1 if values[id(one)] < values[id(other)] else 1
         )
         self._known.sort(key=order)
+
+    def is_in_order(self, interval: AnswerGroup) -> bool:
+        """Whether the lower end stands before the upper one, as in no (2, 1)."""
+        lower, upper = map(self.at, interval.items)
+        return lower < upper or (lower == upper and interval.brackets == "[]")
 
     def positions(self) -> range:
         return range(2 * len(self._known) + 1)

@@ -46,7 +46,7 @@ _DECIMAL_COMMA = lazy_pattern(r"([-+]?)(\d{1,30}),(\d{1,30})")
 _EUROPEAN = lazy_pattern(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
 _COMBINATION = lazy_pattern(r"C\s*\(\s*(\d{1,5})\s*,\s*(\d{1,5})\s*\)")
 _WORDY = lazy_pattern(r"[^\W\d_]{3}|[\u3040-\u9fff]")
-_ONE_IN_BRACES = lazy_pattern(r"(?<=[_^])\{(\w)\}")
+_ONE_IN_BRACES = lazy_pattern(r"(?<=[_^])\{(\w|\\[A-Za-z]+)\}")
 _BEHIND_COMMAND = lazy_pattern(r"(\\[A-Za-z]+)\s+")
 _APART = lazy_pattern(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d{3}(?!\d))")  # 1 2 is no 12
 _MARKS = str.maketrans("", "", f" \t\n{WORDS_BEGIN}{WORDS_END}")

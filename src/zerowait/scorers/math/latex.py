@@ -186,6 +186,7 @@ _ESCAPED_TWICE: Final = lazy_pattern(
     r"(?<!\\)\\\\(?=(?:left|right|[dt]?frac|sqrt|leq?|geq?|pi|infty|cup|text|boxed|cdot|times)(?![a-z]))"
 )
 _MATH_MODE: Final = lazy_pattern(r"(?<!\\)\\[()\[\]]")
+_GOES_ON: Final = lazy_pattern(r",\s*\.\.+\Z")
 _DOTTED: Final = lazy_pattern(r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
 _REPEATING: Final = lazy_pattern(
     r"(?<![\d.])(\d{0,30})\.(\d{0,30})\s*\\(?:overline|bar|overbar)\s*(?:\{\s*(\d{1,30})\s*\}|(\d))"
@@ -206,15 +207,18 @@ _MINUTES: Final = lazy_pattern(
     r"(?:\\(?:text|mathrm|textrm|mbox|rm)\s*\{[\s~]*min\.?\s*\}|(?<![A-Za-z\\])min\.?)\s*\Z"
 )
 _IN_ROUND: Final = lazy_pattern(
-    rf"(?<=[\d}}])(?:[\s{WORDS_BEGIN}]*)\(\s*([A-Za-z]{{4,}}(?:[ -][A-Za-z]+)?)\s*\)"
-    rf"[\s{WORDS_END}]*\Z"
+    rf"(?<=[\d}}])[\s{WORDS_BEGIN}]*\([\s{WORDS_BEGIN}]*"
+    rf"([A-Za-z]{{4,}}(?:[ -][A-Za-z]+)?)[\s{WORDS_END}]*\)[\s{WORDS_END}]*\Z"
 )
 _NEGATIVE: Final = lazy_pattern(
     rf"\A{WORDS_BEGIN}?\s*(?:negative|minus)\s*{WORDS_END}?\s*(?=[\d.(\\])", re.IGNORECASE
 )
 _FOR_ALL: Final = lazy_pattern(
-    rf"(?<=[^\s,])[\s,]*+{WORDS_BEGIN}?[\s(]*+for\s+(?:all|any|every|each)\b"
-    rf"(?:[^\d=<>]|[\s{WORDS_BEGIN}{WORDS_END}]){{0,60}}\Z"
+    rf"(?<=[^\s,])[\s,]*+{WORDS_BEGIN}?[\s(]*+for\s+(?:all|any|every|each)\b[^\d=<>]{{0,60}}\Z"
+)
+_FOR_INTEGERS: Final = lazy_pattern(
+    rf"(?<=[^\s,])[\s,]*+(?:{WORDS_BEGIN}\s*(?:where|for|with)\s*{WORDS_END})?\s*"
+    rf"\(?\s*([A-Za-z])\s*\\in\s*\\mathbb\s*\{{?([ZN])\}}?\s*\)?\Z"
 )
 _DOLLARS: Final = lazy_pattern(r"\A(?:USD?\s*(?=\\?\$)|USD\s*(?=\d))")
 _COMBINATIONS: Final = [
@@ -298,11 +302,14 @@ def _in_one_notation(text: str) -> str:
 
 def _unframed(text: str) -> str:
     """Without what ends a proof and "for all x", minus 5 as -5 and 13 (ways) as 13 ways."""
-    text = _LEAD.sub("", text.replace("**", "^")).lstrip(" ,;:").rstrip(" .,;:")
+    text = _LEAD.sub("", text.replace("**", "^")).lstrip(" ,;:")
+    text = text if _GOES_ON.search(text) else text.rstrip(" .,;:")
     if not text[:1].isdigit():
         text = _DOLLARS.sub(r"\\$", _NEGATIVE.sub("-", text)).replace("\\$\\$", "\\$")
     if text[-1:].isdigit():
         return text
+    if "\\in" in text:
+        text = _FOR_INTEGERS.sub(r", \1\\in\\mathbb{\2}", text)
     text = _FOR_ALL.sub("", _END_OF_PROOF.sub("", text))
     return _IN_ROUND.sub(rf" {WORDS_BEGIN}\1{WORDS_END}", text)
 

@@ -702,6 +702,8 @@ def _between_joints(parts: list[list[Token]], joints: list[str], index: int) -> 
 
 
 def _flattened(items: tuple[MathAnswer, ...], joint: str) -> Several:
+    if not items:  # nothing would be the same as everything
+        raise UnreadableError("a list without items")
     found: list[MathAnswer] = []
     for item in items:
         found += item.items if isinstance(item, Several) else [item]

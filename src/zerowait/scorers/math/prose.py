@@ -30,12 +30,12 @@ _BEFORE: Final = lazy_pattern(
     re.IGNORECASE,
 )
 _REASON: Final = lazy_pattern(
-    r",?\s+(?:because|since|as|so|which|where|due|for|or\s+so)\b.*"
+    r",?\s+(?:because|since|as|(?<!or )so|which|where|due|for|or\s+so(?!.*\d))\b.*"
     r"|,\s*(?:and\s+)?(?:not|rather\s+than|instead\s+of)\b.*",
     re.IGNORECASE | re.DOTALL,
 )
 _BOUND: Final = lazy_pattern(
-    r"(?:at\s+(?:least|most)|(?:no\s+)?(?:less|more|greater|fewer|larger|smaller|higher|lower)\s+than"
+    r"(?:somewhere\s+)?(?:at\s+(?:least|most)|(?:no\s+)?(?:less|more|greater|fewer|larger|smaller|higher|lower)\s+than"
     r"|over|under|above|below|between|up\s+to|within|near|close\s+to|any\w*)\b",
     re.IGNORECASE,
 )
