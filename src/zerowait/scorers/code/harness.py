@@ -501,7 +501,7 @@ class Names(dict[str, Any]):
     """The names that tests see: their own, builtins, and the program's as proxies."""
 
     def __init__(self, channel: Channel, entry_point: str, shadows: list[str]) -> None:
-        super().__init__(__name__="tests", __builtins__=builtins)
+        super().__init__(__name__="tests", __builtins__=_for_tests())
         self._channel = channel
         if entry_point:
             self["candidate"] = self[entry_point] = _proxy(channel, entry_point)
@@ -526,6 +526,19 @@ class Names(dict[str, Any]):
             raise
         self[name] = value
         return value
+
+
+def _for_tests() -> dict[str, Any]:
+    """The builtins of tests: Python's, and modules.
+
+    Of the names that programs may assume, `gcd` is none: a program that does not define the `gcd`
+    of a test has to fail it.
+    """
+    return {
+        name: value
+        for name, value in vars(builtins).items()
+        if name in _BUILTINS or isinstance(value, types.ModuleType)
+    }
 
 
 def _proxy(channel: Channel, name: str) -> Any:

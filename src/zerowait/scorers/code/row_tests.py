@@ -25,6 +25,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from zerowait.scorers.code.prelude import MODULES
 from zerowait.types import Abstain, FailureKind, Sample
 
 _MOST_BYTES: Final = 512 << 20
@@ -63,8 +64,8 @@ class AssertTests(NamedTuple):
         asserts: one piece of code for each test.
         setup: code that is executed before them.
         entry_point: the function that the tests call ``candidate``.
-        shadows: the function that is tested, where it has the name of a builtin. Any other builtin
-            is the tests' own, whatever the program defines.
+        shadows: the functions that are tested and have the name of a builtin or of a module. Any
+            other builtin or module is the tests' own, whatever the program defines.
     """
 
     asserts: list[str]
@@ -118,12 +119,16 @@ def _not_by_output(extra: Mapping[str, Any]) -> str:
 
 
 def _shadows(tests: AssertTests) -> tuple[str, ...]:
-    """The builtin's name that the tested function has; none where the tests use any other name.
+    """The builtins' and modules' names that tested functions have.
+
+    A builtin is one where the tests use no other name; a module where it is called.
 
     >>> _shadows(AssertTests(["assert sum(10, 15) == 6"]))
     ('sum',)
     >>> _shadows(AssertTests(["assert abs(f(2) - 4) < 1e-6"]))
     ()
+    >>> _shadows(AssertTests(["assert copy([1]) == [1]"]))
+    ('copy',)
     """
     if tests.entry_point:
         return ()
@@ -135,8 +140,9 @@ def _shadows(tests: AssertTests) -> tuple[str, ...]:
     ]
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     own = _named([*nodes, *ast.walk(_parsed(tests.setup))])
+    modules = tuple(sorted({*calls} & {*MODULES.split()} - own))
     if not calls or not all(hasattr(builtins, name) for name in {*calls, *(used - own)}):
-        return ()
+        return modules
     return (calls[0],)
 
 
