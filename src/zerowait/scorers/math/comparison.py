@@ -89,23 +89,28 @@ def _written(answer: MathAnswer) -> tuple[MathAnswer, ...]:
     return tuple(answer) if isinstance(answer, Approximated) else (answer,)
 
 
-def _parameter(answer: MathAnswer) -> Member | None:
-    r"""The k \in Z behind an answer that has a value for each k."""
-    if isinstance(answer, Several) and len(answer.items) > 1:
-        last = answer.items[-1]
-        if (
-            isinstance(last, Member)
-            and isinstance(last.of, NumberSet)
-            and last.of.name in ("Z", "N")
-        ):
-            return last
-    return None
+def _parameter(answer: MathAnswer) -> Member | Relation | None:
+    r"""The k \in Z behind an answer with a value for each k, or the x \ne 3 behind a formula."""
+    if not isinstance(answer, Several) or len(answer.items) < 2:
+        return None
+    last: Any = answer.items[-1]
+    is_set = isinstance(last, Member) and last.of in (NumberSet("Z"), NumberSet("N"))
+    is_exception = (
+        isinstance(last, Relation)
+        and last.relations == ("\\ne",)
+        and isinstance(answer.items[0], Apply)
+        and bool(symbols(answer.items[0]))
+    )
+    return last if is_set or is_exception else None
 
 
 def _same_family(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:
     r"""Whether answers for each k are the same, whatever its name; k \in Z may be left out."""
     one, other = _parameter(gold), _parameter(said)
-    if one is not None and other is not None:
+    if isinstance(one, Relation) or isinstance(other, Relation):
+        if isinstance(one, Member) or isinstance(other, Member):
+            return False
+    elif one is not None and other is not None:
         if one.of != other.of:
             return False
         said = said if one.name == other.name else _renamed(said, other.name, one.name)

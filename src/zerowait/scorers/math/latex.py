@@ -133,7 +133,7 @@ _LOWERED: Final = lazy_pattern(r"[\u2080-\u208e]+")
 
 _NO_MEANING: Final = lazy_pattern(
     r"\\(?:displaystyle|textstyle|scriptstyle|limits|nonumber|hfill|strut|left|right"
-    r"|[bB]igg?[lrm]?|mathstrut|thinspace|enspace|par|newline|centering"
+    r"|[bB]igg?[lrm]?|mathstrut|thinspace|enspace|par|newline|centering|therefore"
     r"|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])\s?"
     r"|\\q?quad|\\(?:hspace|vspace|phantom|hphantom)\*?\{[^{}]*\}|(?<!\\)\\[,;:> ]|\\!|~"
 )
@@ -150,7 +150,7 @@ _REPLACED: Final = {
     "O": "\\emptyset", "dots": "\\ldots", "cdots": "\\ldots", "dotsc": "\\ldots",
     "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ", "varphi": "\\phi",
     "varepsilon": "\\epsilon", "vartheta": "\\theta", "degree": "^\\circ", "degrees": "^\\circ",
-    "simeq": "\\approx", "doteq": "\\approx", "backslash": "\\setminus",
+    "measuredangle": "\\angle", "simeq": "\\approx", "doteq": "\\approx", "backslash": "\\setminus",
     "smallsetminus": "\\setminus",
     "R": "\\mathbb{R}", "euro": "\u20ac", "pounds": "\u00a3", "arctg": "\\arctan", "tg": "\\tan",
     "ctg": "\\cot", "colon": ":", "lg": "\\lg", "percent": "%",

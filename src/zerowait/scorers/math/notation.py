@@ -652,6 +652,7 @@ class _AnswerParser:
     def _quantity(self, given: list[Token]) -> MathAnswer:
         if (compound := self._compound(given)) is not None:
             return compound
+        given = [part for each in given for part in _scale_apart(each)]
         scale = next((index for index, each in enumerate(given) if each.text in _SCALES), 0)
         by = 1
         if scale and (given[scale - 1].kind == "number" or given[scale - 1].text == "}"):
@@ -1021,6 +1022,14 @@ def _without_degrees(given: list[Token]) -> list[Token] | None:
     if texts[-2:] == ["^", "\\circ"]:
         return given[:-2]
     return given[:-4] if texts[-4:] == ["^", "{", "\\circ", "}"] else None
+
+
+def _scale_apart(token: Token) -> list[Token]:
+    """The words "billion years" as two tokens."""
+    scale, _, unit = token.text.partition(" ")
+    if token.kind != "words" or scale not in _SCALES or not unit:
+        return [token]
+    return [token._replace(text=scale), token._replace(text=unit, spaced=True)]
 
 
 def _start_of_words(given: list[Token]) -> int:

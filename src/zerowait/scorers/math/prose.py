@@ -35,12 +35,13 @@ _REASON: Final = lazy_pattern(
     re.IGNORECASE | re.DOTALL,
 )
 _BOUND: Final = lazy_pattern(
-    r"(?:somewhere\s+)?(?:at\s+(?:least|most)|(?:no\s+)?(?:less|more|greater|fewer|larger|smaller|higher|lower)\s+than"
+    r"(?:somewhere\s+)?(?:half|twice|thrice|double|triple|at\s+(?:least|most)|(?:no\s+)?(?:less|more|greater|fewer|larger|smaller|higher|lower)\s+than"
     r"|over|under|above|below|between|up\s+to|within|near|close\s+to|any\w*)\b",
     re.IGNORECASE,
 )
 _REST_OF_A_TERM: Final = lazy_pattern(
-    r"\s*(?:times|plus|minus|(?:more|less|fewer)\s+than|divided|multiplied|squared|cubed"
+    r"\s*(?:times|plus|minus|(?:more|less|fewer)\s+than|less(?=\s+\d)"
+    r"|or\s+(?:more|less|fewer|greater|smaller|above|below|over|under)|divided|multiplied|squared|cubed"
     r"|to\s+the\s+power|raised)\b",
     re.IGNORECASE,
 )
@@ -71,7 +72,8 @@ _OPEN: Final = lazy_pattern(
 _WORDY: Final = lazy_pattern(r"[^\W\d_]{2,}\s+[^\W\d_]{2,}")
 _NOT: Final = lazy_pattern(
     r"(?:(?:\b(?:not|never|cannot|nor)|n't)\s+(?:be\s+|equal\s+(?:to\s+)?)?"
-    r"|\bat\s+(?:least|most)\s+|\b(?:less|more|greater|fewer|larger|smaller|higher|lower)\s+than\s+)"
+    r"|\bat\s+(?:least|most)\s+|\b(?:below|above|under|over|within|half(?:\s+of)?|twice|\d\s+to)\s+"
+    r"|\b(?:less|more|greater|fewer|larger|smaller|higher|lower)\s+than\s+)"
     r"[$\\(*_`]*\Z",
     re.IGNORECASE,
 )
@@ -125,7 +127,8 @@ def listed_at_end(text: str) -> str | None:
         last = run
     if not last:
         return None
-    if is_denied(tail[: last[0].start()]):
+    is_bound = _REST_OF_A_TERM.match(tail, last[-1].end()) is not None
+    if is_bound or is_denied(tail[: last[0].start()]):
         return ""
     return _joined(last)
 
