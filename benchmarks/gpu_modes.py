@@ -2,12 +2,13 @@
 
     python benchmarks/gpu_modes.py --out FOLDER [--shape 0.5b] [--runs zerowait sync] [--steps 5]
 
-A policy with random weights in the shape of a 0.5 B or 1.5 B model trains with GRPO and a reference
-model, eight responses a prompt. The judge answers at a median of 2 s, and one answer in 64 takes
-10 s; after so many steps it answers at once, so that each run is its own comparison. The first step
-of each half is left out. Every run is kept in FOLDER and not made again; the table has all that are
-there: means, with the least and the most, over the steps of each half. The modes in which rollouts
-have a GPU of their own are run where there are two.
+A policy with random weights in the shape of a 0.5 B, 1.5 B or 7 B model trains with GRPO and a
+reference model, eight responses a prompt, on one GPU or on several (``--devices``). The judge
+answers at a median of 2 s, and one answer in 64 takes 10 s; after so many steps it answers at once,
+so that each run is its own comparison. The first step of each half is left out. Every run is kept
+in FOLDER and not made again; the table has all that are there: means, with the least and the most,
+over the steps of each half. The modes in which rollouts have a GPU of their own are run where there
+are two.
 
 Columns in seconds: ``step``; its parts ``gen`` (rollout), ``log-probs`` (old and reference) and
 ``update``; ``exposed``, what the trainer measured of waiting for rewards (verl's own modes measure
@@ -111,6 +112,14 @@ SHAPES: dict[str, dict[str, int]] = {
         "num_attention_heads": 12,
         "num_key_value_heads": 2,
     },
+    "7b": {
+        "vocab_size": 151_936,
+        "hidden_size": 3584,
+        "intermediate_size": 18_944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+    },
 }
 TRAINED_WORDS = 32_000
 PAD, END = "<|endoftext|>", "<|im_end|>"
@@ -172,39 +181,50 @@ def main() -> None:
     options.add_argument("--micro-batch", type=int, default=16)
     options.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     options.add_argument("--engine", default="vllm")
+    options.add_argument(
+        "--devices", type=int, default=1, help="on which a run trains and rolls out"
+    )
     options.add_argument("--at-once", type=int, help="steps of the second half; 0 leaves it out")
     options.add_argument("--verl", default="{}", help="overrides of verl's, as JSON")
     chosen = options.parse_args()
     chosen.at_once = chosen.steps if chosen.at_once is None else chosen.at_once
     chosen.out.mkdir(parents=True, exist_ok=True)
-    for name in chosen.runs or runnable(chosen.device):
-        folder = chosen.out / slug(chosen.shape, name)
+    for name in chosen.runs or runnable(chosen.device, chosen.devices):
+        folder = chosen.out / slug(chosen.shape, name, chosen.devices)
         if not (folder / DONE).exists():
             train(folder, name, chosen)
     sys.exit(table(chosen.out))
 
 
-def runnable(device: str) -> list[str]:
+def runnable(device: str, shared: int) -> list[str]:
     """The runs that the machine has devices for; on the CPU devices are logical ones."""
     import torch
 
-    have = torch.cuda.device_count() if device == "cuda" else len(_OWN_DEVICES)
-    return [name for name, run in RUNS.items() if devices(run) <= have]
+    have = torch.cuda.device_count() if device == "cuda" else max(shared, len(_OWN_DEVICES))
+    return [name for name in RUNS if sum(resources(name, shared).values()) <= have]
 
 
-def devices(run: Mapping[str, Any]) -> int:
-    """How many devices a run takes."""
-    return sum(run.get("resources", {"devices": 1}).get(key, 0) for key in _OWN_DEVICES)
+def resources(name: str, shared: int) -> dict[str, int]:
+    """The devices of a run, by the recipe's keys.
+
+    Args:
+        name: of the run.
+        shared: how many it has where training and rollouts share them.
+    """
+    own = RUNS[name].get("resources", {"devices": shared})
+    return {key: own[key] for key in _OWN_DEVICES if key in own}
 
 
-def slug(shape: str, name: str) -> str:
+def slug(shape: str, name: str, shared: int) -> str:
     """The folder of a run."""
-    return f"{shape}-{name.replace(', ', '-').replace(' ', '-')}"
+    on_all = f"-on-{shared}" if shared > 1 and "resources" not in RUNS[name] else ""
+    return f"{shape}-{name.replace(', ', '-').replace(' ', '-')}{on_all}"
 
 
 def train(folder: Path, name: str, chosen: argparse.Namespace) -> None:
     """One run of verl's trainer, kept in `folder`."""
     judge = StepJudge()
+    devices = sum(resources(name, chosen.devices).values())
     first, second = chosen.steps + 1, chosen.at_once + bool(chosen.at_once)
     clear_logs(folder)
     policy = chosen.out / f"policy-{chosen.shape}-{chosen.tokens}"
@@ -214,7 +234,7 @@ def train(folder: Path, name: str, chosen: argparse.Namespace) -> None:
     ends: list[float] = []
     with (
         FakeJudge(Script(seed=5), hold=judge.hold) as server,
-        readings(chosen.device, devices(RUNS[name])) as busy,
+        readings(chosen.device, devices) as busy,
     ):
         path = folder / "recipe.json"
         made = recipe(name, chosen, policy=policy, prompts=prompts, judge_url=server.url)
@@ -240,7 +260,7 @@ def train(folder: Path, name: str, chosen: argparse.Namespace) -> None:
         prompts=chosen.prompts,
         tokens=chosen.tokens,
         steps=chosen.steps,
-        hardware=hardware(chosen, devices(RUNS[name])),
+        hardware=hardware(chosen, devices),
         ends=ends,
         busy=busy,
         requests=requests,
@@ -361,7 +381,7 @@ def recipe(
         "on_failure": "neutral",
     }
     return {
-        "name": slug(chosen.shape, name),
+        "name": slug(chosen.shape, name, chosen.devices),
         "seed": 1,
         "model": {"path": str(policy)},
         "data": {
@@ -373,7 +393,11 @@ def recipe(
         },
         "rollout": {"n": RESPONSES, "engine": chosen.engine},
         "reward": reward,
-        "resources": {"device": chosen.device, **run.get("resources", {})},
+        "resources": {
+            "device": chosen.device,
+            **resources(name, chosen.devices),
+            **run.get("resources", {}),
+        },
         "trainer": run["trainer"],
         "verl": {"trainer": {"val_before_train": False, "test_freq": -1}} | json.loads(chosen.verl),
     }
@@ -441,14 +465,19 @@ def table(out: Path) -> int:
         heads = ("step", "gen", "log-probs", "update", "exposed", "at once", "tok/s", "busy", "dp")
         print("| run | " + " | ".join(heads) + " |\n|" + " --- |" * (len(heads) + 1))
         for folder, run in sorted(of_shape, key=lambda pair: list(RUNS).index(pair[1].name)):
-            print(f"| {run.name} | " + " | ".join(cells(folder, run)) + " |")
+            print(f"| {label(run)} | " + " | ".join(cells(folder, run)) + " |")
         for name in sorted({run.hardware for _, run in of_shape}):
             print(name)
         for folder, run in of_shape:
             rows, differing = compared(folder)
             wrong += differing
-            print(f"{run.name}: {rows} rows trained on, {differing} with another reward")
+            print(f"{label(run)}: {rows} rows trained on, {differing} with another reward")
     return int(wrong > 0)
+
+
+def label(run: Run) -> str:
+    """The name of a run, and on how many devices it was."""
+    return f"{run.name}, {run.hardware.partition(',')[0]}"
 
 
 def cells(folder: Path, run: Run) -> list[str]:

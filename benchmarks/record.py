@@ -7,7 +7,7 @@ with a record and without by turns, and the turns of a round are compared with e
 time is user and system time of this process, all of its threads included.
 Other programs change a turn by more than a record costs, so the second table measures inside the
 turns that are recorded: each part by the clock of its thread, and its share of all other CPU time
-of the same turn. What a record costs elsewhere (names of samples, memory) is only in the first.
+of the same turn. What a record costs elsewhere (names of samples) is only in the first.
 Those of the third are made up, each of another sample, with a request of 1.3 kB; what is timed is
 the index and what the first view of a page and its filters ask of it.
 """
@@ -36,6 +36,7 @@ import zerowait
 from zerowait.cli.tables import show
 from zerowait.config import Recording
 from zerowait.engine import Rewards
+from zerowait.engine.recorded import _BatchedWrites
 from zerowait.events import JudgementSettled
 from zerowait.record import INDEX, RewardRecord, RunRecord, open_index
 from zerowait.types import Abstain, Outcome, Reward, Sample, Score
@@ -137,18 +138,22 @@ def cpu_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
 def parts_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
     """CPU per judgement of the parts of recording, and their share of the rest of the same turn."""
     with (
-        thread_clock("__call__") as queued,
-        thread_clock("rewards") as written,
+        thread_clock(RunRecord, "__call__") as queued,
+        thread_clock(_BatchedWrites, "add") as added,
+        thread_clock(_BatchedWrites, "_write_or_keep_error") as written,
         open_rewards(url, "on") as rewards,
     ):
-        turns = [parts_of(rewards, count, number, queued, written) for number in range(rounds + 1)]
+        clocks = (queued, added, written)
+        turns = [parts_of(rewards, count, number, clocks) for number in range(rounds + 1)]
     parts = {
         "judgements and events are queued": [turn[0] for turn in turns[1:]],
-        "rewards are written before they are returned, with counters": [t[1] for t in turns[1:]],
-        "the thread that writes judgements and events": [turn[2] for turn in turns[1:]],
-        "all": [sum(turn[:3]) for turn in turns[1:]],
+        "rewards are written before they are returned, with counters": [
+            turn[1] + turn[2] for turn in turns[1:]
+        ],
+        "the thread that writes judgements and events": [turn[3] for turn in turns[1:]],
+        "all": [sum(turn[:4]) for turn in turns[1:]],
     }
-    rest = [turn[3] for turn in turns[1:]]
+    rest = [turn[4] for turn in turns[1:]]
     table: list[Sequence[str]] = [("part", "us", "middle half", "share of the rest", "middle half")]
     for name, each in parts.items():
         shares = [100 * mine / other for mine, other in zip(each, rest, strict=True)]
@@ -157,41 +162,38 @@ def parts_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
 
 
 def parts_of(
-    rewards: Rewards, count: int, number: int, queued: list[float], written: list[float]
-) -> tuple[float, float, float, float]:
-    """CPU microseconds per judgement: queueing, rewards, thread, and everything else."""
-    queued.clear()
-    written.clear()
+    rewards: Rewards, count: int, number: int, clocks: Sequence[list[float]]
+) -> tuple[float, ...]:
+    """CPU microseconds per judgement: those of each clock, the thread, and everything else."""
+    for taken in clocks:
+        taken.clear()
     [thread] = [each for each in threading.enumerate() if each.name == "zerowait-record"]
     clock = time.pthread_getcpuclockid(thread.ident or 0)
     before_s = time.clock_gettime(clock)
     all_us = cpu_us(rewards, count, number)
     thread_us = (time.clock_gettime(clock) - before_s) / count * 1e6
     of_clock = statistics.median(clock_s() for _ in range(1001))
-    queued_us, rewards_us = (
-        (sum(taken) - of_clock * len(taken)) / count * 1e6 for taken in (queued, written)
-    )
-    clocks_us = 2 * of_clock * (len(queued) + len(written)) / count * 1e6
-    rest_us = all_us - clocks_us - queued_us - rewards_us - thread_us
-    return queued_us, rewards_us, thread_us, rest_us
+    parts_us = [(sum(taken) - of_clock * len(taken)) / count * 1e6 for taken in clocks]
+    clocks_us = 2 * of_clock * sum(map(len, clocks)) / count * 1e6
+    return *parts_us, thread_us, all_us - clocks_us - sum(parts_us) - thread_us
 
 
 @contextmanager
-def thread_clock(name: str) -> Iterator[list[float]]:
-    """Seconds of CPU that each call of this method of a record takes in its thread."""
+def thread_clock(kind: type[Any], name: str) -> Iterator[list[float]]:
+    """Seconds of CPU that each call of this method takes in its thread."""
     taken: list[float] = []
-    original = getattr(RunRecord, name)
+    original = getattr(kind, name)
 
-    def timed(record: RunRecord, what: Any) -> None:
+    def timed(*given: Any) -> None:
         began_s = time.thread_time()
-        original(record, what)
+        original(*given)
         taken.append(time.thread_time() - began_s)
 
-    setattr(RunRecord, name, timed)
+    setattr(kind, name, timed)
     try:
         yield taken
     finally:
-        setattr(RunRecord, name, original)
+        setattr(kind, name, original)
 
 
 def clock_s() -> float:

@@ -33,6 +33,11 @@ class FinalRewards:
         self._missing = Counter(self._groups)
         self._held: dict[str | None, list[IndexedReward]] = {}
 
+    @property
+    def held(self) -> list[IndexedReward]:
+        """The rewards that are known and not final yet."""
+        return [each for group in self._held.values() for each in group]
+
     def add(self, index: int, reward: Reward) -> list[IndexedReward]:
         """The rewards that are final now that this one is known."""
         if not self._by_group:

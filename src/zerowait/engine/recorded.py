@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from zerowait.engine.engine import Engine
@@ -71,42 +71,50 @@ class _BatchedWrites:
     """Writes the rewards of one turn of the event loop to the record at once.
 
     Args:
+        samples: the whole list.
         record: of the run.
+        final: of the same samples.
         on_reward: called with an index and its reward once they are recorded.
     """
 
-    def __init__(self, record: RunRecord, on_reward: Callable[[int, Reward], None] | None) -> None:
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        record: RunRecord,
+        final: FinalRewards,
+        on_reward: Callable[[int, Reward], None] | None,
+    ) -> None:
+        self.uids = [record.new_uid() for _ in samples]
+        self._samples = samples
+        self._submitted_at = time.time()
         self._record = record
+        self._final = final
         self._on_reward = on_reward
-        self._lines: list[RewardRecord] = []
         self._known: list[IndexedReward] = []
         self._error: Exception | None = None
-        self._not_written: dict[str, Reward] = {}
+        self._not_written: dict[int, Reward] = {}
 
     @property
     def lost(self) -> Collection[Reward]:
         """What could not be recorded, where that has failed: the caller gets none of it."""
         return self._not_written.values() if isinstance(self._error, OSError) else ()
 
-    def add(self, index: int, reward: Reward, uid: str, lines: Iterable[RewardRecord]) -> None:
-        """Queue the lines and the reward; both are handed on in the loop's next turn.
+    def add(self, index: int, reward: Reward) -> None:
+        """Queue a reward, which may not be final yet; it is handed on in the loop's next turn.
 
         Args:
             index: of the sample.
-            reward: its reward, which may not be final yet.
-            uid: the sample's name.
-            lines: of the rewards that are final now.
+            reward: its reward.
 
         Raises:
             Exception: what an earlier write or call raised.
         """
-        self._not_written[uid] = reward
         if self._error is not None:
+            self._not_written[index] = reward
             raise self._error
         if not self._known:
             asyncio.get_running_loop().call_soon(self._write_or_keep_error)
         self._known.append((index, reward))
-        self._lines += lines
 
     def write(self) -> None:
         """Write what is still queued.
@@ -120,17 +128,34 @@ class _BatchedWrites:
 
     def _write_or_keep_error(self) -> None:
         known, self._known = self._known, []
-        lines, self._lines = self._lines, []
+        final = [each for one in known for each in self._final.add(*one)]
         try:
-            if lines:
-                self._record.rewards(lines)
-                for line in lines:
-                    del self._not_written[line.uid]
-            if self._on_reward is not None:
-                for index, reward in known:
-                    self._on_reward(index, reward)
+            self._record.rewards(self._lines(final))
         except Exception as error:  # noqa: BLE001 - raised to the caller by `add` or `write`
             self._error = self._error or error
+            self._not_written |= dict([*final, *self._final.held])
+            return
+        if self._on_reward is None:
+            return
+        try:
+            for index, reward in known:
+                self._on_reward(index, reward)
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._error = self._error or error
+
+    def _lines(self, final: Sequence[IndexedReward]) -> list[RewardRecord]:
+        settled_at = time.time()
+        return [
+            RewardRecord(
+                uid=self.uids[index],
+                sample=self._samples[index],
+                reward=reward,
+                trained_on=reward.value,
+                submitted_at=self._submitted_at,
+                settled_at=settled_at,
+            )
+            for index, reward in final
+        ]
 
 
 class RecordedEngine:
@@ -191,29 +216,11 @@ class RecordedEngine:
         if record is None:
             return await self._engine.score_all(samples, on_reward=on_reward, deadline_s=deadline_s)
         rows = samples_in(samples, "score_all", one="score")
-        uids = [record.new_uid() for _ in rows]
-        submitted_at = time.time()
         final = FinalRewards(rows, self._engine.config.on_failure)
-        batched = _BatchedWrites(record, on_reward)
-
-        def keep(index: int, reward: Reward) -> None:
-            settled_at = time.time()
-            lines = [
-                RewardRecord(
-                    uid=uids[at],
-                    sample=rows[at],
-                    reward=each,
-                    trained_on=each.value,
-                    submitted_at=submitted_at,
-                    settled_at=settled_at,
-                )
-                for at, each in final.add(index, reward)
-            ]
-            batched.add(index, reward, uids[index], lines)
-
+        batched = _BatchedWrites(rows, record, final, on_reward)
         try:
             rewards = await self._engine.score_all(
-                rows, on_reward=keep, deadline_s=deadline_s, uids=uids
+                rows, on_reward=batched.add, deadline_s=deadline_s, uids=batched.uids
             )
             batched.write()
         except BaseException:

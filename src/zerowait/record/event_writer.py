@@ -185,16 +185,16 @@ class EventWriter:
             self._events.close()
 
     def _write_queued(self) -> None:
-        room = self._room
+        room, queue = self._room, self._queue
         bytes_at_once = min(_BYTES_AT_ONCE, room.most_bytes * _SHARE_AT_ONCE)
-        while self._queue:
+        while queue:
             judgements: list[JudgementLine] = []
             events: list[EventLine] = []
             # looked up once for several lines: for each it would cost CPU time
             is_full, are_kept = room.is_full, self._texts.are_kept
             taken_bytes = 0
-            while self._queue and taken_bytes < bytes_at_once:
-                event, at, step, size_bytes = self._queue.popleft()
+            while queue and taken_bytes < bytes_at_once:
+                event, at, step, size_bytes = queue.popleft()
                 taken_bytes += size_bytes
                 try:
                     if not isinstance(event, JudgementSettled):
