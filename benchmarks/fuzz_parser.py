@@ -82,6 +82,7 @@ LABELS = [
     *("总评", "scale", "out of 10", "10"),
 ]
 CHOICE_LABELS = [
+    *("winner", "preference", "yes/no", "correct/incorrect", "a/b/tie"),
     *("answer", "choice", "decision", "prediction", "conclusion", "result", "label"),
     *("classification", "antwort", "urteil", "respuesta", "判断", "判定", "结论", "答案", "预测"),
     "结果",
@@ -124,12 +125,18 @@ CONTROL = re.compile(r"<\|\w+\|>|</s>")
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 SOLID = "solid|strong|firm|clear|generous|fair|respectable|decent|weak|low|high|modest|comfortable"
+SOLID += "|easy|good|definite|borderline"
+CANDIDATE = re.compile(
+    r"(?:the )?(?:response|answer|assistant|option|model|candidate|output|summary)[ *_`\"]*\Z",
+    re.IGNORECASE,
+)
 GIVES = re.compile(
     r"(?:\b(?:rate|give|score|grade|assign|award|deserves|earns|gets|merits|receives|scores|rated"
     r"|rating|giving|awarding|scoring|settl(?:e|ing) on|land on|go|going with|call it|put|place"
     r"|say|(?:this|it|that)(?:'s| is)|(?:would|should) be|warrants|worth|easily|definitely|clearly"
     r"|honestly|gebe|vergebe|bewerte"
-    r"|donne|donnerais|mets|attribue|doy|daría|otorgo|asigno|do|darei|assegno|dou|daria|atribuo"
+    r"|all in all|donne"
+    r"|donnerais|mets|attribue|doy|daría|otorgo|asigno|do|darei|assegno|dou|daria|atribuo"
     r"|ставлю|даю|оцениваю)\b[^.\n]*|[打评给值得][^。\n]{0,16}|\[result\]\W*)\Z",
     re.IGNORECASE,
 )
@@ -145,6 +152,9 @@ OPENING_GROUND = re.compile(
     re.IGNORECASE,
 )
 CLOSES = re.compile(r"[*_]* ?(?:/|out of) ?\d+[*_]*(?: (?:from|for) me)?[\s.!*_]*\Z", re.IGNORECASE)
+EMPTY = "\u2606"
+STARS = re.compile(f"[\u2605\u2b50\U0001f31f]+{EMPTY}*")
+BETTER = re.compile(r"[\W_]* (?:is|was) (?:\w+ )?(?:better|best|stronger)\b", re.IGNORECASE)
 IS_TRUE = re.compile(r"[\"']\s*:\s*true\b", re.IGNORECASE)
 RANGE = re.compile(
     rf"[ \t]*(?:-[ \t]*\d|(?:to\b|or\b|至|到|或)[ \t]*(?:\d|{WORD.pattern}))", re.IGNORECASE
@@ -162,6 +172,8 @@ def seen(text: str) -> str:
     text = re.sub("\r\n?|[\x85\u2028\u2029]", "\n", text)
     text = text.replace("\u25c1", "<").replace("\u25b7", ">")  # Kimi's tags
     text = unicodedata.normalize("NFKC", answered(text)).replace("\u2212", "-")
+    text = STARS.sub(lambda run: f" {len(run[0].rstrip(EMPTY))} ", text)
+    text = re.sub(r"(?<=\d),(?=\d{1,2} ?/)", ".", text)
     return CONTROL.sub(" ", re.sub("[\u2010-\u2013]", "-", text))
 
 
@@ -209,7 +221,7 @@ def _is_verdict(text: str, match: re.Match[str], labels: list[str]) -> bool:
     said = text[max(0, match.start() - 160) : match.start()]
     if GIVES.search(said) or FITS.match(text, match.end()):
         return True
-    if CLOSES.match(text, match.end()):
+    if CLOSES.match(text, match.end()) or BETTER.match(text, match.end()):
         return True
     begins = not re.search(r"[^\W_]", ARTICLE.sub("", text[: match.start()]))
     return begins and OPENING_GROUND.match(text, match.end()) is not None
@@ -233,6 +245,7 @@ def _is_alone(text: str, match: re.Match[str]) -> bool:
     end = text.find("\n", match.end())
     line = text[text.rfind("\n", 0, match.start()) + 1 : end if end >= 0 else len(text)]
     before = ARTICLE.sub("", line[: line.find(match[0])])
+    before = CANDIDATE.sub("", before)
     rest = UNITS.sub("", before + line[line.find(match[0]) + len(match[0]) :])
     below = "" if end < 0 else text[end:]
     return not re.search(r"[^\W_]", rest + UNITS.sub("", below))
@@ -244,7 +257,7 @@ def _has_label(text: str, match: re.Match[str], labels: list[str]) -> bool:
     found = [(before.rfind(label), len(label)) for label in labels if label in before]
     for at, length in found:
         between = ARTICLE.sub(" ", before[at + length :])
-        between = re.sub(r"[(\[][^()\[\]]*[)\]]|(?:out of|/)\s*\d+", " ", between)
+        between = re.sub(r"[(\[][^()\[\]]*[)\]]|(?:out of|/)\s*\d+|\d+\s*to\s*\d+", " ", between)
         words = re.findall(r"[^\W_]+", between)
         if all(word in BETWEEN_WORDS or word in labels for word in words):
             return True

@@ -154,7 +154,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class StepJudge:
-    """A judge that is slow until `quicken`: its latencies depend on the request and the attempt."""
+    """A judge that is slow while `slow` is True; latencies depend on request and attempt."""
 
     def __init__(self) -> None:
         self.slow = True

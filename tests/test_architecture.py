@@ -52,8 +52,8 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 
-# What the rooms of a layer may import of it; its other modules may import its rooms.
-ROOMS = {
+# What the subpackages of a layer may import of it; its other modules may import them.
+SUBPACKAGES = {
     "client": {"http": {"transport"}, "limits": {"headers"}},
     "judge": {
         "parsing": {"pooling", "reply", "rubric"},
@@ -61,7 +61,7 @@ ROOMS = {
     },
     "scorers": {"math": {"answers", "boxed", "thinking"}, "code": {"thinking"}},
     "engine": {
-        "judging": {"partition", "together"},
+        "judging": {"partition", "concurrent_tasks"},
         "groups": {"judging", "plan"},
         "pool": set(),
         "sandbox": set(),
@@ -140,7 +140,7 @@ def test_imports_only_point_down():
 
 
 def imported_neighbours(module: Path) -> set[str]:
-    """The rooms and modules of a module's own layer that it imports."""
+    """The subpackages and modules of a module's own layer that it imports."""
     found = set()
     for node in ast.walk(parsed(module)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -150,13 +150,13 @@ def imported_neighbours(module: Path) -> set[str]:
     return found
 
 
-def test_rooms_import_only_what_they_may_of_their_own_layer():
+def test_subpackages_import_only_what_they_may_of_their_own_layer():
     wrong = {}
     for module in MODULES:
         parts = module.relative_to(SOURCE).parts
-        rooms = ROOMS.get(parts[0], {})
-        if len(parts) == 3 and parts[1] in rooms:
-            above = imported_neighbours(module) - rooms[parts[1]] - {parts[1]}
+        listed = SUBPACKAGES.get(parts[0], {})
+        if len(parts) == 3 and parts[1] in listed:
+            above = imported_neighbours(module) - listed[parts[1]] - {parts[1]}
             if above:
                 wrong["/".join(parts)] = above
     assert wrong == {}
@@ -189,13 +189,13 @@ def test_no_modules_import_each_other_in_a_circle():
         pytest.fail(" -> ".join(reversed(error.args[1])))
 
 
-def test_every_room_is_listed():
-    rooms = {
+def test_every_subpackage_is_listed():
+    subpackages = {
         tuple(path.parent.relative_to(SOURCE).parts)
         for path in MODULES
         if len(path.relative_to(SOURCE).parts) == 3
     }
-    assert {room for room in rooms if room[1] not in ROOMS.get(room[0], {})} == set()
+    assert {(of, name) for of, name in subpackages if name not in SUBPACKAGES.get(of, {})} == set()
 
 
 # Names that stand in several modules and mean the same in each.

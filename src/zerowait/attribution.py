@@ -1,6 +1,7 @@
 """Failure attribution: classify an error reply by cause, failure kind and whether to retry.
 
-Two tables. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
+`attributed` classifies a reply that is no answer, and `ending_of` says how an answer ended. Each
+has its table. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
 or was stopped by a filter; every other word is the provider's failure, known or not. `RULES` says
 what an error means: its kind, who caused it, and whether it is worth another attempt; the first
 rule that fits counts. An error is what the server says in its status, or in the body of a 200.
@@ -306,7 +307,10 @@ RULES: Final[Sequence[Rule]] = (
             r"(?:input|prompt) tokens must be (?:no more|less|fewer|at most)",
             r"超长|长度超|超出(?:了)?(?:最大)?长度|过长|tokens?(?:数量?|长度)?超|\bcode_(?:1261|3051|336103|336007)\b",
         ),
-        unless=_any(r"max_(?:completion_)?tokens is too large|completion tokens, whereas"),
+        unless=_any(
+            r"max_(?:completion_)?tokens is too large|completion tokens, whereas",
+            r"throttl|please wait before|rate[ _]?limit",
+        ),
     ),
     Rule(
         name="more tokens than the model's context holds, told as the server's failure",
@@ -413,7 +417,7 @@ RULES: Final[Sequence[Rule]] = (
         statuses=frozenset({400, 500}),
         says=_any(
             r"Throttling|too ?many ?requests|rate_limit_(?:exceeded|error)|RateLimitError",
-            r"\bresource_exhausted\b",
+            r"\bresource_exhausted\b|\bSlowDown\b|reduce your request rate",
         ),
     ),
     Rule(
@@ -436,8 +440,23 @@ RULES: Final[Sequence[Rule]] = (
         says=_any(
             r"has crashed|\bDEGRADED\b|has errored already|engine ?(?:is )?dead",
             r"capacity[_ ]exceeded",
-            r"out of memory|CUDA error|internal server error",
+            r"out of memory|CUDA error|internal ?server ?error|APIConnectionError",
+            r"upstream (?:connect|request timeout)",
         ),
+    ),
+    Rule(
+        name="the model is being loaded",
+        servers="LM Studio, llama-swap, Hugging Face, Bedrock",
+        kind=FailureKind.HTTP_ERROR,
+        cause="provider",
+        again="later",
+        status=503,
+        statuses=frozenset({400, 404}),
+        says=_any(
+            r"\bmodel\b[^.]{0,60}\b(?:is|still|being)\b[^.]{0,20}\bload(?:ing|ed)\b(?![^.]{0,20}\bnot\b)",
+            r"model_(?:is_)?loading|loading (?:the )?model\b|ModelNotReady|warming up",
+        ),
+        unless=_any(r"not (?:been )?loaded|no models? (?:is |are )?loaded|fail\w* to load"),
     ),
     Rule(
         name="a body that is too large",
@@ -530,12 +549,12 @@ def attributed(
     429
     """
     # a server in trouble says the same to everybody
-    look = _look if len(body) <= _REMEMBERED else _look.__wrapped__
-    return look(status, body, has_wait, tuple(accepted))
+    classify = _classified if len(body) <= _REMEMBERED else _classified.__wrapped__
+    return classify(status, body, has_wait, tuple(accepted))
 
 
 @lru_cache(maxsize=256)
-def _look(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -> Attribution:  # noqa: FBT001 - the cache takes its arguments by place
+def _classified(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -> Attribution:  # noqa: FBT001 - the cache takes its arguments by place
     tree = _tree(body)
     report = _report(tree, body)
     where = f"status {status}"
@@ -743,6 +762,7 @@ class _Report(msgspec.Struct, frozen=True):
     messages: tuple[str, ...] = ()
     is_error: bool = False
     fields: tuple[str, ...] = ()
+    raw: str = ""  # the body, where it has no field that is known
 
     @property
     def searched(self) -> str:
@@ -767,7 +787,7 @@ class _Report(msgspec.Struct, frozen=True):
         text = ": ".join(part for part in (name, said) if part)
         field = next((field for field in self.fields if text and field not in text), "")
         text += f" ({field})" if field else ""
-        return shortened(text or body[:_SEARCHED].decode("utf-8", "replace"))
+        return shortened(text or self.raw or body[:_SEARCHED].decode("utf-8", "replace"))
 
 
 _EVERY_ERRORS: Final = frozenset(
@@ -780,7 +800,7 @@ _CONTROL: Final = lazy_pattern(
 )
 _KEYLIKE: Final = lazy_pattern(
     r"\b(?:sk|pk|rk|gsk|xai|nvapi|hf|csk|pplx|tgp|fw|r8)[-_][\w*.\-]{3,}"
-    r"|\bAIza[\w\-]{10,}|\beyJ[\w\-.]{10,}|\S*\*{3,}\S*"
+    r"|\bAIza[\w\-]{10,}|\beyJ[\w\-.]{10,}|(?<!\S)(?=\S*\*{3})\S+"  # in linear time
     r"|(?<=provided: )\S+|(?<=[Bb]earer )\S+"
 )
 
@@ -825,7 +845,8 @@ def _report(tree: Any, body: bytes) -> _Report:
     fields: list[str] = []
     for name, said in _said(tree, 0):
         (codes if name in _CODES else fields if name == _FIELD else messages).append(said)
-    return _Report(tuple(codes), tuple(messages), _speaks_of_error(tree), tuple(fields))
+    raw = "" if codes or messages or not tree else _text(body)
+    return _Report(tuple(codes), tuple(messages), _speaks_of_error(tree), tuple(fields), raw)
 
 
 def _speaks_of_error(tree: Any) -> bool:

@@ -24,9 +24,9 @@ from zerowait.client import Secret
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Rewards, settle_groups
 from zerowait.engine import open as open_rewards
+from zerowait.engine.concurrent_tasks import first_of, side_by_side
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.portal import Submitted
-from zerowait.engine.together import first_of, side_by_side
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.http import RemoteRewards, connect
 from zerowait.hub.http.shared import SharedService
@@ -220,6 +220,8 @@ class TrlReward:
             generate: called with the prompts and the trainer; yields a row's index and what
                 TRL wants of it (``prompt_ids``, ``completion_ids``, ``logprobs``, and further
                 columns) as soon as it ends.
+
+        The function raises a DataError where `generate` leaves out a row.
 
         >>> def generate(prompts, trainer):
         ...     for row, prompt in enumerate(prompts):

@@ -9,8 +9,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from zerowait import ConfigError
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.engine.portal import Portal
-from zerowait.engine.together import side_by_side
 from zerowait.hub.http.service import serving
 from zerowait.hub.http.settings import ServiceSettings
 from zerowait.openrlhf import reward_func

@@ -17,7 +17,7 @@ from zerowait import Engine, Sample, Score
 from zerowait.cache import Entry
 from zerowait.cache.limits import CacheLimits
 from zerowait.cache.sqlite import SqliteStore
-from zerowait.engine.together import side_by_side
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.testing import FakeJudge, Latency, Script, Status
 
 KEY = "ab" * 32

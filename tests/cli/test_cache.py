@@ -104,7 +104,8 @@ def test_a_cache_that_is_not_there_is_an_error_and_is_not_made(path, zerowait, a
     more = ["out.jsonl"] if action == ["export"] else []
     done = zerowait("cache", action[0], path, *action[1:], *more)
     assert done.returncode == 2
-    assert done.stderr == f"zerowait: there is no cache at {path}\n"
+    remedy = "name its file, or the reward.yaml that names it"
+    assert done.stderr == f"zerowait: there is no cache at {path}; {remedy}\n"
     assert not path.exists()
 
 

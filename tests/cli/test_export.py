@@ -49,7 +49,7 @@ def test_a_wrong_table_or_folder_is_named(zerowait, run, tmp_path):
     assert "--table reward: there is no such table; did you mean 'rewards'?" in wrong.stderr
     nothing = zerowait("export", tmp_path / "nowhere")
     assert nothing.returncode == 2
-    assert "holds no record" in nothing.stderr
+    assert "there is no folder" in nothing.stderr
     (tmp_path / "file").write_text("")
     taken = zerowait("export", run, "--out", tmp_path / "file")
     assert "--out" in taken.stderr

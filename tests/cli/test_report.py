@@ -61,7 +61,8 @@ def test_a_step_that_fell_is_told_with_its_likely_cause(zerowait, tmp_path):
         (["run", "--out", "-"], "name one, not -"),
         (["run", "--out", "run"], "is a folder"),
         (["run", "--out", "none/page.html"], "there is no folder none"),
-        (["none"], "holds no record"),
+        (["none"], "there is no folder none"),
+        (["rnu"], "there is no folder rnu; did you mean run?"),
         (["run/rewards.jsonl"], "holds no record"),
     ],
 )

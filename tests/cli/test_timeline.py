@@ -19,3 +19,5 @@ def test_a_folder_without_the_times_of_its_steps_is_one_line(tmp_path, zerowait)
     assert done.returncode == 2
     assert "has no times of its steps: the trainer modes zerowait" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    done = zerowait("timeline", "nowhere")
+    assert (done.returncode, done.stderr) == (2, "zerowait: there is no folder nowhere\n")

@@ -111,6 +111,29 @@ def test_a_good_reply_is_the_answer():
     assert transport.sent == [(0.0, "http://judge/v1/chat/completions", b'{"q":1}', 60.0)]
 
 
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://other/v1/chat/completions?ticket=abc", "https://other/v1/chat/completions"),
+        ("/login?next=/v1", "/login"),
+    ],
+)
+def test_a_redirect_says_where_it_leads_without_its_query(location, shown):
+    (outcome, _) = virtually(
+        client(Scripted(Reply(308, {"location": location}, b""))).ask(b'{"q":1}')
+    )
+    assert f"it leads to {shown} (after" in outcome.detail
+
+
+def test_of_an_error_page_of_megabytes_only_the_beginning_is_searched_for_keys():
+    keys = [Secret("sk-planted-0123456789")]
+    page = b"sk-planted-0123456789 was refused " + b"x" * 2**21
+    target = client(Scripted(Reply(401, {}, page)), keys=keys)
+    (outcome, _) = virtually(target.ask(b'{"q":1}'))
+    assert "*** was refused" in outcome.detail
+    assert "planted" not in outcome.detail
+
+
 def test_a_rate_limited_judge_is_retried_no_sooner_than_it_said():
     transport = Scripted(error_reply(429, retry_after="7"), GOOD)
     answer, elapsed_s = virtually(client(transport).ask(b"{}"))

@@ -227,6 +227,68 @@ def test_a_failure_is_the_requests_own_where_one_sent_no_earlier_was_answered_al
     assert request.own_failures == own_failures
 
 
+@pytest.mark.parametrize(("answered_s", "own_failures"), [(9.99, 1), (12.0, 1), (9.0, 0)])
+def test_a_failure_is_the_requests_own_where_one_sent_no_earlier_is_answered_afterwards(
+    answered_s, own_failures
+):
+    breaker, request = Breaker(), Failing()
+    breaker.suspect(request, 10.0)
+    for _ in range(3):
+        breaker.succeeded(answered_s)
+    assert request.own_failures == own_failures
+
+
+@pytest.mark.parametrize(("others", "own_failures"), [(5, 0), (6, 0), (7, 1)])
+def test_a_rejection_is_the_requests_own_only_where_one_beside_more_others_is_answered(
+    others, own_failures
+):
+    """It was rejected beside 5: beside as many, and the 2 that may be pending, that proves nothing."""
+    breaker, request = Breaker(), Failing()
+    breaker.suspect(request, 10.0, others=5)
+    breaker.succeeded(10.0, others=others)
+    assert (request.own_failures, request.was_passed) == (own_failures, True)
+
+
+def test_a_request_that_is_sent_again_is_not_blamed_for_its_failure_before():
+    breaker, request = Breaker(), Failing()
+    breaker.suspect(request, 10.0)
+    breaker.forget(request)
+    breaker.succeeded(11.0)
+    assert request.own_failures == 0
+
+
+@pytest.mark.parametrize(
+    ("failures", "is_down", "own_failures"), [(3, True, 0), (3, False, 1), (1, True, 1)]
+)
+def test_an_outage_that_is_over_explains_the_failures_in_it(failures, is_down, own_failures):
+    breaker, request = Breaker(), Failing()
+    breaker.suspect(request, 10.0)
+    for _ in range(failures):
+        breaker.failed(10.0, GONE, is_down=is_down)
+    assert breaker.succeeded(20.0) == (failures == 3)
+    assert request.own_failures == own_failures
+
+
+@pytest.mark.parametrize(
+    ("firmly", "in_flight", "opened"),
+    [
+        (False, 0, [False, False, True]),
+        (True, 0, [True]),
+        (False, 2, [False, False, False, False]),
+        (True, 2, [False, False, True]),
+    ],
+)
+def test_rejections_beside_others_open_it_only_where_three_in_a_row_name_a_long_wait(
+    firmly, in_flight, opened
+):
+    breaker = Breaker()
+    for _ in range(in_flight):
+        breaker.request_sent(0.0)
+    wait_s = 30.0 if firmly else 0.0
+    found = [breaker.rejected(0.0, GONE, retry_after_s=wait_s, firmly=firmly) for _ in opened]
+    assert found == opened
+
+
 def test_a_retry_after_is_kept_also_from_one_that_was_under_way_when_the_breaker_opened():
     breaker = Breaker()
     opened = [breaker.failed(0.0, GONE) for _ in range(3)]

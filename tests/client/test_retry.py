@@ -267,7 +267,31 @@ def test_milliseconds_go_before_seconds():
 
 
 @pytest.mark.parametrize(
-    "named", ["0", "-3", "nan", "inf", "soon", "", "Thu, 01 Jan 1970 00:00:01 GMT", "Mon, 99"]
+    ("named", "wait_s"),
+    [("1m", 60.0), ("1m30s", 90.0), (" 3s", 3.0), ("500ms", 0.5), ("2, 4", 4.0)],
+)
+def test_a_span_or_several_numbers_are_waits_too(named, wait_s):
+    assert retry_after_s({"retry-after": named}, now_s=0.0) == wait_s
+
+
+def test_azures_milliseconds_are_read():
+    assert retry_after_s({"x-ms-retry-after-ms": "1500"}, now_s=0.0) == 1.5
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "0",
+        "-3",
+        "0s",
+        "2, soon",
+        "nan",
+        "inf",
+        "soon",
+        "",
+        "Thu, 01 Jan 1970 00:00:01 GMT",
+        "Mon, 99",
+    ],
 )
 def test_a_wait_that_cannot_be_read_or_is_over_counts_as_none(named):
     assert retry_after_s({"retry-after": named}, now_s=100.0) is None

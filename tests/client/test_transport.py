@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import traceback
+import zlib
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -462,6 +463,12 @@ PACKED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r
     len(GZIPPED),
     GZIPPED,
 )
+_PACKER = zlib.compressobj(wbits=-15)  # no header around it, as some servers understand deflate
+_DEFLATED = _PACKER.compress(b"ok") + _PACKER.flush()
+BARE = b"HTTP/1.1 200 OK\r\nContent-Encoding: deflate\r\nContent-Length: %d\r\n\r\n%b" % (
+    len(_DEFLATED),
+    _DEFLATED,
+)
 
 
 @pytest.mark.parametrize(
@@ -472,6 +479,7 @@ PACKED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r
         (CHUNKED[:60], CHUNKED[60:]),
         PACKED,
         OK.replace(b"X-Thing: A", b"Content-Encoding: identity"),
+        BARE,
         b"HTTP/1.1 100 Continue\r\n\r\n" + OK,
         (b"HTTP/1.1 200 OK\r\n\r\nok", "fin"),
         (b"HTTP/1.0 200 OK\r\n\r\nok", "fin"),

@@ -13,11 +13,11 @@ import pytest
 import zerowait
 from zerowait import Abstain, ConfigError, Engine, FailureKind, Sample, Score
 from zerowait.config import load_config
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.pool import worker_pool
 from zerowait.engine.pool.scorer_pool import CallLimits, ScorerPool
 from zerowait.engine.pool.worker_pool import Growth
-from zerowait.engine.together import side_by_side
 from zerowait.scorers import import_scorer
 
 MODULE = """

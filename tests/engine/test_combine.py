@@ -165,6 +165,7 @@ def test_made_up_names_of_a_rule_push_no_metric_of_a_judge_out():
     }
     reward = ExtraNumbers(terms).filled(combine(outcomes, terms, FailurePolicy()))
     assert reward.metrics["quality/agreement"] == 0.8
+    assert sum(name.startswith("answer/n") for name in reward.metrics) == 64
 
 
 def drop(policy="drop_group"):

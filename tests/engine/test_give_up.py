@@ -237,6 +237,17 @@ def test_what_is_no_failure_of_the_judge_does_not_count():
         check.check(0.0)
 
 
+def test_a_judge_that_cannot_give_token_probabilities_ends_the_run_at_once_and_is_named():
+    check = GiveUpCheck(100)
+    check(settled(Abstain("http_error", "status 400: logprobs are not supported")))
+    with pytest.raises(JudgementError, match=r"judge .*logprobs are not supported.*give_up_after"):
+        check.check(0.0)
+    working = GiveUpCheck(100)
+    working(settled(Score(1.0)))
+    working(settled(Abstain("http_error", "status 400: logprobs are not supported")))
+    working.check(0.0)
+
+
 def test_a_service_that_is_asked_later_tries_again():
     check = GiveUpCheck(1)
     check(settled(Abstain("unreachable", "?")))
@@ -304,5 +315,5 @@ def test_the_numbers_that_grouped_reasons_leave_out_are_in_the_message_once():
         check.check(0.0)
     assert (
         "2 x too_long: at most \u2026 tokens, not \u2026; the last one in full: at most 2048 tokens, "
-        "not 5300 (traffic:"
+        "not 5300 (to go on, set traffic:"
     ) in str(caught.value)

@@ -105,13 +105,16 @@ def test_stopping_ends_the_thread_also_while_the_loop_is_blocked():
 
 def test_stopping_at_any_moment_ends_the_thread():
     async def scenario():
+        threads = []
         for _ in range(300):
             monitor = LoopLagMonitor(lambda event: None, every_s=0.0001, late_s=30)
             monitor.start()
+            threads.append(monitor._thread)
             await asyncio.sleep(0.0002)
             monitor.stop()
+        return threads
 
-    asyncio.run(scenario())
+    assert not any(thread.is_alive() for thread in asyncio.run(scenario()))
 
 
 def test_the_thread_ends_with_a_loop_that_was_closed_without_it():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from zerowait.engine import JudgementCounts, StepRow
+from zerowait.engine import JudgementCounts, Stats, StepRow
 from zerowait.engine.monitor.health import HealthRow
 from zerowait.hub.slots import (
     MIN_SLOTS,
@@ -49,6 +49,37 @@ def test_no_shard_gets_less_than_its_demand_while_another_has_more_than_an_equal
 def test_more_shards_than_slots_are_refused():
     with pytest.raises(ValueError, match="3 slots are too few for 4 shards"):
         fair_shares(3, [0] * 4)
+
+
+def load(slots, held, demand=100):
+    return ShardLoad(slots=slots, held=held, demand=demand)
+
+
+def test_slots_are_not_given_away_before_the_shard_that_has_them_returns_them():
+    shares = SlotShares(20, 2)
+    shares.update(0, load(slots=19, held=0))
+    shares.update(1, load(slots=1, held=0))
+    assert shares.reductions() == {0: 10}
+    assert shares.increases() == {}
+    shares.update(0, load(slots=10, held=0))
+    assert shares.increases() == {1: 10}
+
+
+def test_slots_that_were_returned_are_not_given_away_while_requests_still_hold_them():
+    shares = SlotShares(20, 2)
+    shares.update(0, load(slots=10, held=19))
+    shares.update(1, load(slots=1, held=1))
+    assert shares.increases() == {}
+    shares.update(0, load(slots=10, held=14))
+    assert shares.increases() == {1: 6}
+
+
+def test_two_shards_are_not_given_the_same_free_slots():
+    shares = SlotShares(20, 3)
+    for index, slots in enumerate((9, 1, 1)):
+        shares.update(index, load(slots=slots, held=slots))
+    assert shares.increases() == {1: 7, 2: 4}
+    assert shares.increases() == {}
 
 
 class Traffic(RuleBasedStateMachine):
@@ -137,7 +168,7 @@ class Fake:
     def __init__(self, demand=0):
         self.slots, self.demand = MIN_SLOTS, demand
         self.dead = self.deaf = False
-        self.rows = []
+        self.rows, self.settled = [], 0
         self.judgements, self.others = JudgementCounts(), None
 
     async def current_load(self, others=None):
@@ -154,6 +185,7 @@ class Fake:
             demand=self.demand,
             rows=rows,
             judgements=self.judgements,
+            stats=Stats(settled=self.settled),
         )
 
     async def set_slots(self, slots):
@@ -213,6 +245,16 @@ def test_each_shard_hears_how_many_judgements_failed_at_the_others():
     ]
 
 
+def test_the_statistics_of_all_shards_but_the_first_are_gathered_also_of_one_that_fell_silent():
+    shards, balancer = [Fake(), Fake(), Fake()], SlotBalancer(32, 3)
+    for shard, settled in zip(shards, (5, 7, 9), strict=True):
+        shard.settled = settled
+    rounds(balancer, shards)
+    shards[1].settled, shards[2].deaf = 8, True
+    rounds(balancer, shards)
+    assert [stats.settled for stats in balancer.other_shards()] == [8, 9]
+
+
 def test_rows_that_shards_have_gathered_are_checked_once():
     shards, balancer, checked = [Fake(), Fake(), Fake()], SlotBalancer(32, 3), []
     for number, shard in enumerate(shards):
@@ -228,3 +270,4 @@ def test_rows_that_shards_have_gathered_are_checked_once():
         [StepRow(n, HealthRow(1.0)) for n in range(3)],
         [],
     ]
+    assert len(checked) == 10  # one a second, once every shard has answered

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from zerowait import Abstain, Engine, JudgementError, Sample, Score
 from zerowait.client import Reply
-from zerowait.hub import Stream
+from zerowait.hub import Stream, streaming
 from zerowait.testing import virtually
 
 CONFIG = {
@@ -235,3 +235,16 @@ def test_nothing_is_kept_of_rows_whose_callers_have_gone():
             return len(stream._groups)
 
     assert virtually(scenario())[0] == 0
+
+
+def test_groups_whose_siblings_never_come_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(streaming, "_GROUPS_KEPT", 8)
+
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, group_deadline_s=60)
+            for number in range(30):
+                await stream.reward(row(7, group=f"g{number}"))
+            return len(stream._groups)
+
+    assert virtually(scenario())[0] == 8

@@ -10,6 +10,7 @@ from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge import Rubric, procedure_for
 from zerowait.judge.parsing.criteria import CriteriaForm
+from zerowait.judge.parsing.row_criteria import RowCriteria, StructuredRowCriteria
 from zerowait.judge.rubric import Criterion, read_rubric
 from zerowait.types import Score
 
@@ -41,6 +42,8 @@ def said(text, form=FORM):
         "First I thought:\nlogic: 3\ntool_use: 3\n\nBut no.\n\nlogic: 7\ntool_use: 4",
         "```\nlogic: 7\ntool_use: 4\n```",
         "logic: 7\n\ntool_use: 4",
+        '{"logic": {"reason": "2 of 3", "score": 7}, "tool_use": {"reason": "", "score": 4}}',
+        '{"scores": {"logic": 7, "tool_use": 4}, "overall": 9}',
     ],
 )
 def test_what_judges_write_is_read(reply):
@@ -64,7 +67,9 @@ def test_what_judges_write_is_read(reply):
         ("<think>logic: 7\ntool_use: 4", "unparseable"),
         ("logic: 7\ntool_use_2: 4", "unparseable"),
         ('{"logic": 7, "logic": 8, "tool_use": 4}', "unparseable"),
-        ('{"logic": {"score": 7}, "tool_use": 4}', "unparseable"),
+        ('{"logic": {"score": 7, "max": 20}, "tool_use": 4}', "unparseable"),
+        ('{"logic": {"score": 7, "rating": 8}, "tool_use": 4}', "unparseable"),
+        ('{"logic": 7, "tool_use": 4}\n{"logic": 8, "tool_use": 4}', "unparseable"),
         ("logic: 7.5\ntool_use: 4", "unparseable"),
         ("logic: 7\ntool_use: 0", "out_of_range"),
         ("logic: 11\ntool_use: 4", "out_of_range"),
@@ -206,3 +211,35 @@ def test_criteria_are_asked_apart_only_behind_the_sample(ask):
             procedure_for(judge, rubric(text), base=None)
     else:
         assert procedure_for(judge, rubric(text), base=None).calls == 2
+
+
+@pytest.mark.parametrize("form", [RowCriteria(2), StructuredRowCriteria(RowCriteria(2), True)])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "C1: yes\nC2: no",
+        "C1: true\nC2: false",
+        "**C1:** met, since it says so\n**C2:** not met",
+        "- C1: \u2705\n- C2: \u274c",
+        '{"C1": true, "C2": false}',
+        '{"C1": 1, "C2": 0}',
+        'Here it is:\n{"C1": {"reason": "it says so", "met": true}, "C2": {"met": "no"}}',
+    ],
+)
+def test_a_rows_criteria_are_read_in_either_form_whichever_was_asked_for(form, reply):
+    assert form.read(reply).detail["met"] == {"C1": True, "C2": False}
+
+
+@pytest.mark.parametrize("form", [RowCriteria(2), StructuredRowCriteria(RowCriteria(2), True)])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "C1: true\nC2: partly",
+        "C1: true or false\nC2: no",
+        '{"C1": 1, "C2": 2}',
+        '{"C1": true, "C2": false} Wait, C2 is met.',
+        '{"C1": true, "C2": false}\n{"C1": true, "C2": true}',
+    ],
+)
+def test_a_rows_criterion_that_is_left_open_is_no_verdict(form, reply):
+    assert not isinstance(form.read(reply), Score)

@@ -47,6 +47,10 @@ THREE_OR_TIES = OrderReader(("ktrv", "bxmd", "wlqz"), ties=True)
         ("Verdict\uff1a\uff2b\uff34\uff32\uff36", [[0], [1]]),
         ("更好的: BXMD", [[1], [0]]),
         ("Verdict: KTRV because it is right.", [[0], [1]]),
+        ("<verdict>KTRV</verdict>", [[0], [1]]),
+        ("Verdict: response KTRV is better than BXMD.", [[0], [1]]),
+        ("BXMD is clearly better", [[1], [0]]),
+        ("Verdict: KTRV (slightly)", [[0], [1]]),
     ],
 )
 def test_the_better_of_two_is_read_from_what_models_write(text, order):
@@ -59,6 +63,8 @@ def test_the_better_of_two_is_read_from_what_models_write(text, order):
         "",
         "I prefer KTRV, but BXMD is good as well.",
         "Verdict: KTRV or BXMD",
+        "Verdict: KTRV is better than KTRV",
+        "KTRV is better in style, and BXMD is right",
         "Verdict: KTRV/BXMD",
         "Verdict: neither",
         "Verdict: first",

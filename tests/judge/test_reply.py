@@ -37,6 +37,13 @@ def told(body):
     return outcome.value if isinstance(outcome, Score) else outcome.kind.value
 
 
+def test_of_several_choices_the_first_by_its_index_counts():
+    first, second = (json.loads(reply(text))["choices"][0] for text in ("Score: 7", "Score: 3"))
+    second["index"] = 1
+    assert told(json.dumps({"choices": [second, first]}).encode()) == 7
+    assert told(json.dumps({"choices": [first, second]}).encode()) == 7
+
+
 @pytest.mark.parametrize("shape", MESSAGES, ids=lambda shape: repr(shape["message"])[:60])
 def test_each_known_shape_of_a_message_means_what_the_corpus_says(shape):
     """Content parts, tool calls, reasoning fields, refusals and cut answers, whole."""
@@ -78,7 +85,7 @@ def test_every_shape_of_reply_with_a_verdict_is_a_score(body):
     ],
 )
 def test_a_reply_that_was_cut_is_truncated_whatever_it_begins_with(content, finish):
-    """Thinking eats max_tokens (issue 46), and half of "Score: 10" is no verdict."""
+    """Thinking eats max_tokens, and half of "Score: 10" is no verdict."""
     outcome = read_reply(reply(content, finish=finish, reasoning_content="hm"), RULE)
     assert outcome.kind.value == "truncated"
 

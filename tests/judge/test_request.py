@@ -154,7 +154,7 @@ def key(sample=SAMPLE, judge=JUDGE, rubric=ALL, vote=0):
 
 
 def test_everything_that_can_change_the_answer_changes_the_key():
-    """A cache key without the model once shared ratings between models (issue 72)."""
+    """A cache key without the model once shared ratings between models."""
     other_model = Endpoint(base_url=ENDPOINT.base_url, model="judge-2")
     change = msgspec.structs.replace
     keys = [

@@ -99,6 +99,7 @@ def test_an_object_is_found_as_it_was_written(form, reply):
         ("", "unparseable"),
         ("7.5", "unparseable"),
         ("[7.5]", "unparseable"),
+        (json.dumps(REPLY) + " On second thought, it is a 5.", "unparseable"),
         ("<think>" + json.dumps(REPLY), "unparseable"),
         ('{"why": 1, ' + json.dumps(REPLY)[1:], "unparseable"),
         (json.dumps(change(["scores", "logic"], True)), "unparseable"),

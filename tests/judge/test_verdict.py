@@ -147,7 +147,7 @@ def test_every_word_of_a_choice_comes_back_from_every_form(template, word):
 @given(value=st.integers(-(10**6), 10**6).filter(lambda value: not 1 <= value <= 10))
 @settings(deadline=None)
 def test_a_number_outside_the_range_is_never_a_score(value):
-    """Scores of 7, 10 and 15 once went into a field for 0 to 1 (issue 48)."""
+    """Scores of 7, 10 and 15 once went into a field for 0 to 1."""
     assert said(parse(f"Score: {value}", ONE_TO_TEN)) == "out_of_range"
     assert said(parse(json.dumps({"score": value}), ONE_TO_TEN)) == "out_of_range"
 

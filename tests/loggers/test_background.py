@@ -64,6 +64,7 @@ def test_one_that_cannot_be_opened_is_told_once_without_its_key(caplog, monkeypa
     background.start()
     assert ended(background)
     background.submit(lambda: notes.log({}, 1))
+    assert len(background._queue) == 0  # nor is what comes kept for a thread that has ended
     background.end()
     (told,) = caplog.messages
     assert told.startswith("log_to wandb: OSError: no such account: *** (rewards go on")
@@ -100,6 +101,20 @@ def test_one_that_hangs_holds_nobody_up_and_is_given_up(caplog):
     (told,) = caplog.messages
     assert "20000 entries wait for it" in told
     assert len(notes.logged) == 1
+
+
+def test_one_that_has_not_ended_in_time_is_told(caplog):
+    written, goes_on = threading.Event(), threading.Event()
+    background = BackgroundLogger("trackio", Notes(opens=lambda: goes_on.wait(MINUTE_S)))
+    background.start()
+    background.submit(written.set)
+    background.end()
+    background.give_up()
+    goes_on.set()
+    assert ended(background)
+    (told,) = caplog.messages
+    assert "it did not end in time: its last metrics may be missing" in told
+    assert not written.is_set()
 
 
 def test_wrong_settings_are_an_error_of_the_thread_that_opens_it():

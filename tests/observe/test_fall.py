@@ -24,6 +24,7 @@ from zerowait.observe.causes import (
     RewardWindow,
     change_in_words,
     changes,
+    fall_z,
     has_fallen,
     likely_causes,
     worse_parts,
@@ -296,3 +297,25 @@ def test_a_judge_that_fell_far_is_named_although_a_rule_may_have_fallen_by_chanc
     assert cause.kind == "judge_drift"
     assert cause.strength < 0.5
     assert "while no rule did as clearly" in cause.evidence[0]
+
+
+def figures(mean, scored=100, abstained=0):
+    return ComponentFigures(scored=scored, abstained=abstained, mean=mean, sd=0.5)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_worse"),
+    [
+        (figures(0.8), figures(0.3), True),
+        (figures(0.3), figures(0.8), False),
+        (figures(0.8), figures(0.3, scored=3), False),
+        (figures(0.8), figures(0.8, scored=60, abstained=40), True),
+        (figures(0.8, abstained=100), figures(0.8, scored=20, abstained=80), True),
+        (figures(0.8, abstained=100), figures(0.8, abstained=100), False),
+        (figures(0.8, abstained=100), figures(0.8), False),
+        (figures(0.8), figures(0.8, scored=3, abstained=1), False),
+    ],
+)
+def test_a_component_is_worse_by_its_mean_or_by_its_abstentions(was, now, is_worse):
+    z = fall_z(was, now)
+    assert z < -3 if is_worse else z == 0

@@ -143,6 +143,14 @@ def test_two_samples_under_one_id_are_told_apart():
     assert (found.by, found.other_response) == ("id", 1)
 
 
+def test_ids_that_name_other_samples_on_the_other_side_join_nothing():
+    a = [row(1.0, id="1", text="p"), row(2.0, id="2", text="q")]
+    b = [row(10.0, id="1", text="q"), row(20.0, id="2", text="p")]
+    found = joined(a, b)
+    assert (found.by, found.other_response) == ("text", 0)
+    assert [(x.value, y.value) for x, y in found.pairs] == [(1.0, 20.0), (2.0, 10.0)]
+
+
 def test_nothing_in_common_is_joined_by_nothing():
     found = joined([row(1.0, text="p")], [row(1.0, text="q")])
     assert (found.pairs, found.by, found.only_a, found.only_b) == ([], None, 1, 1)

@@ -101,6 +101,16 @@ def test_a_panels_record_has_every_member_and_no_value_for_those_who_abstained(o
         assert (name in result.detail["measured"]) is isinstance(outcome, Score)
 
 
+def test_votes_below_their_quorum_abstain_and_what_the_others_measured_is_averaged():
+    votes, failed = Votes(n=3, by="mean"), Abstain("timeout", "no answer in 60 s")
+    few = votes_outcome([failed, Score(7.0), failed], votes)
+    assert (few.kind, votes.needed) == ("timeout", 2)
+    measuring = [Score(value, "", {"measured": {"cut_chars": value}}) for value in (6.0, 8.0)]
+    enough = votes_outcome([measuring[0], failed, measuring[1]], votes)
+    assert enough.detail["votes"] == [6.0, None, 8.0]
+    assert enough.detail["measured"] == {"cut_chars": 7.0, "spread": 1.0}
+
+
 CRITERIA = st.dictionaries(
     st.sampled_from(["logic", "style", "depth", "care"]),
     st.tuples(st.floats(1e-3, 1e3), st.one_of(SCORES, FAILURES)),

@@ -145,6 +145,7 @@ def test_new_lines_are_added_and_half_a_line_waits_for_its_end(tmp_path):
             file.write(line[:20])
         refresh(index)
         assert column(index, "SELECT uid FROM rewards") == ["a-1"]
+        assert damage_in(index) == ""
         with (tmp_path / REWARDS).open("ab") as file:
             file.write(line[20:] + b"\n")
         refresh(index)
@@ -163,6 +164,15 @@ def test_the_index_is_read_on_by_the_next_who_opens_it(tmp_path):
     recorded(tmp_path, row("a-3"))
     with closing(open_index(tmp_path)) as index:
         assert column(index, "SELECT uid FROM rewards") == ["a-1", "a-2", "a-3"]
+
+
+def test_lines_that_were_edited_in_their_place_are_read_anew(tmp_path):
+    recorded(tmp_path, row("a-1"), row("a-2"))
+    with closing(open_index(tmp_path)) as index:
+        path = tmp_path / REWARDS
+        path.write_bytes(path.read_bytes().replace(b"a-2", b"a-22222"))
+        refresh(index)
+        assert column(index, "SELECT uid FROM rewards") == ["a-1", "a-22222"]
 
 
 def test_a_damaged_line_is_left_out_and_named(tmp_path):

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from zerowait.errors import DataError
+from zerowait.errors import ClosedError, DataError
 from zerowait.search import Passage
 from zerowait.search.batcher import SearchBatcher
 
@@ -104,6 +104,16 @@ def test_closing_lets_a_search_end_and_cancels_who_waits():
             return contents(await first), index.searched
 
     assert asyncio.run(scenario()) == ([["first"]], [(["first"], 1)])
+
+
+def test_a_search_after_closing_is_an_error_and_does_not_wait_for_ever():
+    async def scenario():
+        async with batches() as (opened, _):
+            await opened.aclose()
+            with pytest.raises(ClosedError):
+                await opened.find(["late"], 1)
+
+    asyncio.run(scenario())
 
 
 def test_a_search_larger_than_a_batch_is_still_one_and_the_next_come_after_it():

@@ -108,7 +108,9 @@ def opened(path: Path, *, make: bool = False) -> Iterator[sqlite3.Connection]:
         StoreError: the file failed while it was used.
     """
     if not make and not path.exists():
-        raise ConfigError(f"there is no cache at {path}")
+        raise ConfigError(
+            f"there is no cache at {path}; name its file, or the reward.yaml that names it"
+        )
     with closing(open_database(path, busy_timeout_s=_BUSY_S)) as connection:
         try:
             yield connection

@@ -11,7 +11,7 @@ from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.cli.output_file import check_output, open_output
 from zerowait.cli.row_files import STANDARD_STREAM
-from zerowait.cli.run_folder import print_damage
+from zerowait.cli.run_folder import check_exists, print_damage
 from zerowait.cli.tables import show
 from zerowait.errors import ConfigError
 from zerowait.observe import (
@@ -40,6 +40,7 @@ def report(
     written = (out or folder / "report.html") if page else None
     if written is not None and folder.is_dir():
         _check(written)
+    check_exists(folder)
     loaded = read_report(folder)
     print_damage(loaded.damage)
     if written is not None:

@@ -23,11 +23,14 @@ def run_folder(given: Path) -> Path:
         return folder
     if given.is_file():
         raise DataError(f"{given} is a file; name the folder of a run, with its {REWARDS}")
-    near = _folders_near(folder)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    check_exists(folder)
+    raise DataError(f"{folder} holds no record: it has no {REWARDS}{_hint(folder)}")
+
+
+def check_exists(folder: Path) -> None:
+    """Raise a DataError where there is no `folder`; it names the nearest one that has a record."""
     if not folder.exists():
-        raise DataError(f"there is no folder {folder}{hint}")
-    raise DataError(f"{folder} holds no record: it has no {REWARDS}{hint}")
+        raise DataError(f"there is no folder {folder}{_hint(folder)}")
 
 
 @contextmanager
@@ -35,8 +38,9 @@ def opened_record(folder: Path) -> Iterator[RecordIndex]:
     """The index of the record in `folder`; damaged lines are named on the standard error.
 
     Raises:
-        DataError: see `open_index`.
+        DataError: there is no such folder, or see `open_index`.
     """
+    check_exists(folder)
     with closing(open_index(folder)) as index:
         print_damage(damage_in(index))
         yield index
@@ -46,6 +50,11 @@ def print_damage(damage: str) -> None:
     """Print on the standard error which lines of a record are damaged, if any."""
     if damage:
         print(f"zerowait: {damage}", file=sys.stderr)
+
+
+def _hint(folder: Path) -> str:
+    near = _folders_near(folder)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _folders_near(folder: Path) -> list[Path]:

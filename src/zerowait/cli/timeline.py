@@ -9,6 +9,7 @@ import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
+from zerowait.cli.run_folder import check_exists
 from zerowait.observe.svg import THEMES
 from zerowait.observe.timeline import draw_step, read_step
 
@@ -24,6 +25,7 @@ def timeline(
     as_json: JsonOption = False,
 ) -> int:
     """Draw one step of a run in a `zerowait` trainer mode: rollout, rewards, gradients, update."""
+    check_exists(folder)
     drawn = read_step(folder, step)
     files = []
     for name, theme in THEMES.items():

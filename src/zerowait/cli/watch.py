@@ -215,7 +215,7 @@ class FolderWatch:
                 return
             found = self._new_rows(name, known)
             if not found:
-                self._fruitless[name] = self._look(name)
+                self._fruitless[name] = self._state_of(name)
                 continue
             usable, unusable = self._usable(name, found)
             if unusable and not self._skip_unusable:
@@ -253,10 +253,10 @@ class FolderWatch:
                 self._seen[name] = signature, time.monotonic()
                 self._recognise(name, state, found)
             known = self._positions.get(name, Position())
-            if state.st_size > known.offset and self._fruitless.get(name) != self._look(name):
+            if state.st_size > known.offset and self._fruitless.get(name) != self._state_of(name):
                 yield name, known
 
-    def _look(self, name: str) -> tuple[tuple[int, ...], bool]:
+    def _state_of(self, name: str) -> tuple[tuple[int, ...], bool]:
         """What reading the file again depends on: its state, and whether it has settled."""
         signature, since = self._seen[name]
         return signature, time.monotonic() - since >= self._settle_s
@@ -294,7 +294,7 @@ class FolderWatch:
         found = list(_lines(self._folder / name, known, most))
         ends: Sequence[int] = range(len(found) + 1)
         if self._whole_groups:
-            _, settled = self._look(name)
+            _, settled = self._state_of(name)
             ends = _whole_group_ends([self._group(each) for each in found], settled=settled)
         wanted = len(found) if self._left is None else self._left
         return found[: next((end for end in ends if end >= wanted), ends[-1])]

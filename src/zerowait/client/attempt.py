@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from zerowait.attribution import attributed
+from zerowait.attribution import attributed, shortened
 from zerowait.client.cancel_scope import CancelScope
 from zerowait.client.endpoint_state import PooledEndpoint
 from zerowait.client.headers import retry_after_s
@@ -16,9 +16,11 @@ from zerowait.client.hedging import HedgeQueue, HedgeScheduler
 from zerowait.client.limits.limiter import AttemptOutcome, Slot
 from zerowait.client.limits.quota import Reservation
 from zerowait.client.retry import asked_wait_s, is_overload, is_timeout
+from zerowait.client.stream import STREAM_BEGINS, whole_reply
 from zerowait.client.target import Target
 from zerowait.client.transport import Reply, Request, Transport, TransportError
 from zerowait.completion import Completion
+from zerowait.config.urls import shown_url
 from zerowait.errors import ZerowaitError
 from zerowait.events import Listener, RequestEnded, RequestHedged
 from zerowait.types import FailureKind
@@ -128,6 +130,9 @@ class Sender(msgspec.Struct, frozen=True):
         try:
             request = Request(target.url, target.headers, body, target.proxy)
             reply = await self.transport.send(request, timeout_s=timeout_s)
+            if reply.body[:1] in STREAM_BEGINS and (whole := whole_reply(reply.body)) is not None:
+                # before the keys are struck out: one may be spread over several events
+                reply = Reply(reply.status, reply.headers, whole)
             return target.scrub(reply) if target.has_secrets else reply
         except TransportError as error:
             return _sanitized(error, target)
@@ -153,6 +158,10 @@ class Sender(msgspec.Struct, frozen=True):
             has_wait=retry_after_s(reply.headers, now_s=self.wall()) is not None,
             accepted=self.endings,
         )
+        if 300 <= reply.status < 400 and (where := reply.headers.get("location")):
+            leads = shortened(shown_url(where).partition("?")[0])
+            words = f"{found.words}; it leads to {leads}"
+            found = msgspec.structs.replace(found, words=words)
         return Reply(found.status, reply.headers, reply.body, attribution=found)
 
     def _book(

@@ -69,7 +69,7 @@ class EndpointPool:
             request.move(best)
 
     def _changed(self, endpoint: PooledEndpoint) -> None:
-        """Those that wait for a circuit look; where one is back, those in others' queues, too."""
+        """Let waiting requests choose again: those in queues only once the circuit has closed."""
         self._breaker_queue.release_all()
         if endpoint.state.breaker.is_open:
             return
@@ -99,7 +99,7 @@ class EndpointPool:
                 return None
             if all(breaker.is_spent for breaker in self._breakers):  # only a payment helps
                 rests_s = self.rests_s(now_s)
-                return _given_up(request, f"it is looked at again in {rests_s:.0f} s")
+                return _given_up(request, f"the next probe is sent in {rests_s:.0f} s")
             request.start_waiting(now_s)
             retry_after_s = self.named_rest_s(now_s)
             is_idle = all(breaker.in_flight == 0 for breaker in self._breakers)

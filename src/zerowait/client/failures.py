@@ -237,7 +237,9 @@ class FailureHandler:
             _LOG.warning("%s: %s", name, words)
         else:
             self._listener(AccountExhausted(endpoint=name, why=words))
-            _LOG.error("%s: no more answers until the account is looked at: %s", name, words)
+            _LOG.error(
+                "%s: no more answers until the account has quota or money again: %s", name, words
+            )
 
     def close_circuit(self, endpoint: PooledEndpoint, *, probed: bool = False) -> None:
         """The endpoint answers again: let its waiting requests go on.

@@ -52,20 +52,20 @@ def header_number(text: str | None) -> float | None:
 def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
     """The seconds that the server asks to wait, above 0, or None when it names none.
 
-    Reads ``retry-after-ms``, then ``retry-after`` as seconds, as an HTTP date, or as Unix time,
-    which some gateways write there. A date counts from the reply's own ``date``, if it has one, so
-    that a wrong clock here does no harm.
+    Reads ``retry-after-ms``, then ``retry-after`` as seconds, as a span such as ``1m30s``, as an
+    HTTP date, or as Unix time, which some gateways write there. A date counts from the reply's own
+    ``date``, if it has one, so that a wrong clock here does no harm.
 
     >>> retry_after_s({"retry-after-ms": "1500", "retry-after": "9"}, now_s=0.0)
     1.5
     >>> retry_after_s({"retry-after": "Thu, 01 Jan 1970 00:00:30 GMT"}, now_s=10.0)
     20.0
     """
-    milliseconds = header_number(headers.get("retry-after-ms"))
-    if milliseconds:
-        return milliseconds / 1000
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        if milliseconds := header_number(headers.get(name)):
+            return milliseconds / 1000
     named = headers.get("retry-after")
-    seconds = header_number(named)
+    seconds = header_number(named) or _span_s(named) or _longest_s(named)
     if seconds and seconds < _EPOCH_S:
         return seconds
     until_s = _as_unix_time(seconds) if seconds else _unix_time(named)
@@ -74,6 +74,22 @@ def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
     sent_s = _unix_time(headers.get("date"))
     wait_s = until_s - (now_s if sent_s is None else sent_s)
     return wait_s if wait_s > 0 else None
+
+
+def _span_s(text: str | None) -> float | None:
+    """The seconds of a span such as ``1m30s``, above 0; None for other text."""
+    span = _SPAN.fullmatch((text or "").strip())
+    if span is None:
+        return None
+    times = zip(span.groups("0"), _SPAN_S, strict=True)
+    return sum(float(part) * unit_s for part, unit_s in times) or None
+
+
+def _longest_s(text: str | None) -> float | None:
+    """The greatest of several numbers of seconds, as a proxy joins repeated headers."""
+    numbers = [header_number(part) for part in (text or "").split(",")]
+    known = [number for number in numbers if number is not None]
+    return max(known) if known and len(known) == len(numbers) else None
 
 
 def wait_in_words_s(body: bytes) -> float | None:
@@ -129,11 +145,9 @@ def _until_s(text: str | None, now_s: float) -> float | None:
     value = header_number(text)
     if value is not None:
         return _as_unix_time(value) - now_s if value >= _EPOCH_S else value
-    span = _SPAN.fullmatch(text.strip())
-    if span is not None:
-        return sum(
-            float(part) * unit_s for part, unit_s in zip(span.groups("0"), _SPAN_S, strict=True)
-        )
+    span_s = _span_s(text)
+    if span_s is not None:
+        return span_s
     try:
         date = datetime.fromisoformat(text)
         return _utc(date).timestamp() - now_s

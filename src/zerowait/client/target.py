@@ -16,6 +16,7 @@ from zerowait.config.urls import secrets_in_url, shown_url
 
 _WORDS: Final = re.compile(r"[\s,;=\"]+")  # of "Bearer KEY", "session=KEY; theme=dark"
 _KEY_CHARS: Final = 8
+_LONGEST_ERROR_BYTES: Final = 2**17
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -50,7 +51,9 @@ class Target(msgspec.Struct, frozen=True):
     def scrub(self, reply: Reply) -> Reply:
         """`reply` without this endpoint's secrets, so that nothing downstream ever holds one."""
         is_answer = 200 <= reply.status < 300
-        body = self.scrubber.body(reply.body, is_answer=is_answer)
+        # no more of an error is read, and a page of megabytes would hold the event loop up
+        body = reply.body if is_answer else reply.body[:_LONGEST_ERROR_BYTES]
+        body = self.scrubber.body(body, is_answer=is_answer)
         headers = reply.headers
         if not is_answer:  # they say where to go, or why not, in words of the server's
             headers = {name: self.scrubber.text(value) for name, value in headers.items()}

@@ -10,6 +10,7 @@ import msgspec
 
 from zerowait.config import Aggregate
 from zerowait.config.checks import seconds as checked_seconds
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.engine.gate import Gate, gate_closed
 from zerowait.engine.groups.comparison_runner import ComparisonRunner
 from zerowait.engine.groups.prompt_groups import GroupMember
@@ -18,7 +19,6 @@ from zerowait.engine.monitor.stall_watchdog import PendingWork
 from zerowait.engine.plan import ComparisonStep, JudgeStep, Plan, RuleStep
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.sandbox.scoring import CodeScoring
-from zerowait.engine.together import side_by_side
 from zerowait.engine.turns import outcome_of_turns, samples_of_turns
 from zerowait.scorers import needs_pool, resolve, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped

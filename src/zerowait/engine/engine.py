@@ -29,10 +29,11 @@ from zerowait.config.sandbox import RemoteSandboxSettings
 from zerowait.engine.budget import Budgets, open_budgets
 from zerowait.engine.combine import ExtraNumbers, combine, settle_groups
 from zerowait.engine.components import ComponentRunner, Deadline
+from zerowait.engine.concurrent_tasks import first_of, run_all
 from zerowait.engine.credentials import credentials, sandbox_keys
 from zerowait.engine.groups.comparer import GroupComparer
 from zerowait.engine.groups.comparison_runner import ComparisonRunner
-from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, PromptGroups
+from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, PromptGroups, group_by_group
 from zerowait.engine.groups.shapes import Shapes, Tokenizer
 from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
 from zerowait.engine.judging.anchors import AnchorWatch
@@ -58,7 +59,6 @@ from zerowait.engine.serving.servers import (
     ServedTransport,
     needs_servers,
 )
-from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.engine.turns import with_turns
 from zerowait.errors import ClosedError, PortalMisuseError
 from zerowait.events import (
@@ -165,7 +165,7 @@ class Engine:
         )
         self._latencies: LatencyFile | None = None
         self._latencies_due_s = 0.0
-        self._lag = LoopLagMonitor(self._tell, on_probe=self._look)
+        self._lag = LoopLagMonitor(self._tell, on_probe=self._on_lag_probe)
         self._anchors = AnchorWatch(
             self.plan.anchors, self.endpoint_states, self._tell, stands_for=self._shard.of
         )
@@ -274,7 +274,7 @@ class Engine:
         if self._latencies is not None and (known := self.endpoint_states.latencies_s()):
             self._latencies.save(known)
 
-    def _look(self) -> None:
+    def _on_lag_probe(self) -> None:
         """Runs with each probe of the loop's lag: check for a stall, and save latencies."""
         self._watchdog.check()
         if self._latencies is not None and time.monotonic() >= self._latencies_due_s:
@@ -293,8 +293,12 @@ class Engine:
         """Close everything the engine owns. Idempotent.
 
         Args:
-            drain_s: how long requests that were already sent may still bring their answer into
+            drain_s: seconds in which requests already sent may still bring their answer into
                 the cache; what was not sent yet is given up at once.
+
+        Raises:
+            PortalMisuseError: it was opened on another loop.
+            ClosedError: the loop it was opened on has ended, and nothing could be drained.
         """
         stack = self._open
         if stack is None:

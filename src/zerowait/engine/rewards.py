@@ -116,7 +116,8 @@ class Rewards:
 
         Args:
             samples: rows that share a ``group`` form a prompt group.
-            deadline_s: a component that is not known by then abstains with ``timeout``.
+            deadline_s: seconds from now; a component that is not known by then abstains with
+                ``timeout``. None: it is waited for.
 
         Raises:
             ConfigError: `deadline_s` is no number above 0.
@@ -143,7 +144,8 @@ class Rewards:
                 last line that names the commonest failure. Without a terminal nothing is said of
                 a batch that took less and in which nothing abstained. All on stderr.
             on_reward: called on the loop thread with a row's index and reward as they come.
-            deadline_s: a component that is not known by then abstains with ``timeout``.
+            deadline_s: seconds from now; a component that is not known by then abstains with
+                ``timeout``. None: it is waited for.
 
         Raises:
             As `submit`'s future. ConfigError: `deadline_s` is no number above 0.
@@ -183,7 +185,8 @@ class Rewards:
         be a deadlock.
 
         Args:
-            drain_s: how long requests already sent may still bring their answer into the cache.
+            drain_s: seconds in which requests already sent may still bring their answer into the
+                cache.
         """
         atexit.unregister(self.close)
         with self._closing:

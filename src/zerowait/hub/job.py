@@ -241,7 +241,7 @@ class JobHub:
             DataError, JudgementError, ClosedError: see `Engine.score`.
         """
         if of is not None and sample.group is not None:
-            self._tickets.deposit([sample])  # a restarted hub needs it before `expect`
+            self._tickets.deposit([sample])  # a restarted hub needs it before `shrink`
             asyncio.get_running_loop().call_soon(self._engine.groups.shrink, sample.group, of)
         return await self._tickets.redeem(sample)
 

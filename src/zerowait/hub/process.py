@@ -12,9 +12,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from zerowait.client import Secret
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.portal import Portal, Submitted
-from zerowait.engine.together import side_by_side
 from zerowait.errors import ConfigError, DataError, JudgementError, did_you_mean
 from zerowait.hub.http.hub import HttpHub
 from zerowait.hub.job import JobHub

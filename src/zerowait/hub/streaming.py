@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +22,8 @@ from zerowait.types import Reward, Sample
 TRAINING: Final = "train"
 """The split of the rows that are trained on."""
 _STEPS_KEPT: Final = 64
+_GROUPS_KEPT: Final = 8192
+"""Groups that may wait for rows; some of them never come, where a rollout failed."""
 
 
 class Streamed(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,13 +188,19 @@ class Stream:
             return
 
     def _forget(self, sample: Sample, group: _Cohort) -> None:
-        """Drop a finished group, and the oldest step beyond the last 64, to bound memory."""
+        """Drop a finished group, and the oldest groups and steps, to bound memory."""
         if group.pending == 0 and group.seen >= _group_size(sample):
             self._groups.pop(_group_key(sample), None)
-        if len(self._steps) > _STEPS_KEPT:
-            oldest = next(iter(self._steps))
-            if self._steps[oldest].pending == 0:
-                del self._steps[oldest]
+        _drop_oldest(self._groups, _GROUPS_KEPT)
+        _drop_oldest(self._steps, _STEPS_KEPT)
+
+
+def _drop_oldest(cohorts: dict[Any, _Cohort], most: int) -> None:
+    """Drop the oldest beyond `most`, unless one of its rows is still being judged."""
+    if len(cohorts) > most:
+        oldest = next(iter(cohorts))
+        if cohorts[oldest].pending == 0:
+            del cohorts[oldest]
 
 
 class _RunningMean:

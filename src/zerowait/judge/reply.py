@@ -71,6 +71,7 @@ class _Choice(msgspec.Struct, frozen=True):
     error: Any = None
     logprobs: Any = None
     text: Any = None
+    index: Any = None
 
 
 class _Outline(msgspec.Struct, frozen=True):
@@ -230,6 +231,9 @@ def _outline(body: bytes) -> _Outline | None:
     if not reply.choices:
         return None
     first = reply.choices[0]
+    if len(reply.choices) > 1:  # one was asked for; another index is another answer
+        first = next((each for each in reply.choices if each.index == 0), first)
+        reply = msgspec.structs.replace(reply, choices=[first])
     if first.message is None and isinstance(first.text, str):  # legacy completions
         first = msgspec.structs.replace(first, message=_Message(content=first.text))
         reply = msgspec.structs.replace(reply, choices=[first])

@@ -47,7 +47,7 @@ from zerowait.record.judgements import (
     encoded_body,
 )
 from zerowait.record.lines import RotatingFile, encoded_lines, to_builtin
-from zerowait.record.room import Room
+from zerowait.record.size_limit import SizeLimit
 from zerowait.record.texts import HASHED, outcome_without_words, with_picture_files
 
 EVENT_KINDS: Final[Mapping[type[Any], str]] = {
@@ -92,7 +92,7 @@ class EventWriter:
     Args:
         folder: of the record.
         settings: what is recorded.
-        room: of the record.
+        size_limit: of the record.
         wall: Unix time in seconds.
     """
 
@@ -100,13 +100,13 @@ class EventWriter:
         self,
         folder: Path,
         settings: Recording,
-        room: Room,
+        size_limit: SizeLimit,
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
         self._has_judgements = settings.has_judgements
-        self._room = room
+        self._size_limit = size_limit
         self._wall = wall
         self._queue: deque[_Queued] = deque()
         # two counters, because each thread adds to its own
@@ -117,7 +117,7 @@ class EventWriter:
         self._thread: threading.Thread | None = None
         self._lost = 0
         self._told: set[str] = set()
-        self._texts = _WrittenTexts(folder, settings, room)
+        self._texts = _WrittenTexts(folder, settings, size_limit)
 
     def open(self) -> None:
         """Open the files and start the thread.
@@ -185,13 +185,13 @@ class EventWriter:
             self._events.close()
 
     def _write_queued(self) -> None:
-        room, queue = self._room, self._queue
-        bytes_at_once = min(_BYTES_AT_ONCE, room.most_bytes * _SHARE_AT_ONCE)
+        size_limit, queue = self._size_limit, self._queue
+        bytes_at_once = min(_BYTES_AT_ONCE, size_limit.most_bytes * _SHARE_AT_ONCE)
         while queue:
             judgements: list[JudgementLine] = []
             events: list[EventLine] = []
             # looked up once for several lines: for each it would cost CPU time
-            is_full, are_kept = room.is_full, self._texts.are_kept
+            is_full, are_kept = size_limit.is_full, self._texts.are_kept
             taken_bytes = 0
             while queue and taken_bytes < bytes_at_once:
                 event, at, step, size_bytes = queue.popleft()
@@ -204,10 +204,10 @@ class EventWriter:
                 except Exception:  # noqa: BLE001 - one event must not cost the others
                     self._not_encoded()
             self._taken_bytes += taken_bytes
-            room.add(self._append(self._judgements, judgements))
+            size_limit.add(self._append(self._judgements, judgements))
             self._append(self._events, events)
-        room.measure()
-        self._tell_of_room()
+        size_limit.measure()
+        self._tell_of_limit()
 
     def _not_encoded(self) -> None:
         self._lost += 1
@@ -268,17 +268,17 @@ class EventWriter:
         """Append an event about the record itself."""
         self._append(self._events, [EventLine(at=self._wall(), kind=kind, fields=fields)])
 
-    def _tell_of_room(self) -> None:
-        room = self._room
-        if room.keeps_texts:
+    def _tell_of_limit(self) -> None:
+        size_limit = self._size_limit
+        if size_limit.keeps_texts:
             return
-        reached = f"the record's {room.most_bytes} bytes (record: max_bytes)"
+        reached = f"the record's {size_limit.most_bytes} bytes (record: max_bytes)"
         self._tell(
             "texts",
             f"prompts and replies are no longer recorded: {reached} are nearly reached",
             kind="record_cut",
         )
-        if room.is_full:
+        if size_limit.is_full:
             self._tell(
                 "full",
                 f"judgements are no longer recorded: {reached} are reached",
@@ -306,16 +306,16 @@ class _WrittenTexts:
     It remembers up to 65,536 keys, and then begins anew: texts may be written again.
     """
 
-    def __init__(self, folder: Path, settings: Recording, room: Room) -> None:
+    def __init__(self, folder: Path, settings: Recording, size_limit: SizeLimit) -> None:
         self._folder = folder
         self._settings = settings
-        self._room = room
+        self._size_limit = size_limit
         self._replies: dict[str, int] = {}  # by key: a checksum of the last one
 
     @property
     def are_kept(self) -> bool:
         """Whether texts are written as they are."""
-        return self._settings.texts == "keep" and self._room.keeps_texts
+        return self._settings.texts == "keep" and self._size_limit.keeps_texts
 
     def of(self, event: JudgementSettled, *, are_kept: bool) -> tuple[msgspec.Raw, msgspec.Raw]:
         """Request and reply of a judgement; each unset where it was written before.
@@ -360,7 +360,7 @@ class _WrittenTexts:
         return self._hashed(with_picture_files(body, None))
 
     def _hashed(self, body: bytes) -> msgspec.Raw:
-        if self._settings.texts == "drop" or not self._room.keeps_texts:
+        if self._settings.texts == "drop" or not self._size_limit.keeps_texts:
             return UNSET
         return msgspec.Raw(b'"%b%b"' % (HASHED.encode(), sha256(body).hexdigest().encode()))
 

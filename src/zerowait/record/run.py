@@ -22,7 +22,7 @@ from zerowait.record.configuration import keep_configuration
 from zerowait.record.event_writer import EventWriter
 from zerowait.record.lines import AppendOnlyFile, encoded_lines
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
-from zerowait.record.room import Room
+from zerowait.record.size_limit import SizeLimit
 from zerowait.record.texts import (
     reasons_without_words,
     reward_without_words,
@@ -48,7 +48,7 @@ class Records:
         folder: of the record.
         hub: a random id of this hub; empty makes one.
         texts: whether prompts and responses are kept, hashed or dropped.
-        room: of the record, which may have none for texts any more; None is no limit.
+        size_limit: of the record, from which on texts are left out; None for no limit.
 
     Raises:
         ConfigError: the folder or a file in it cannot be written to.
@@ -60,7 +60,7 @@ class Records:
         *,
         hub: str = "",
         texts: Literal["keep", "hash", "drop"] = "keep",
-        room: Room | None = None,
+        size_limit: SizeLimit | None = None,
     ) -> None:
         with ExitStack() as stack:
             try:
@@ -74,7 +74,7 @@ class Records:
             stack.pop_all()
         self._hub = hub or uuid.uuid4().hex
         self._texts = texts
-        self._room = room
+        self._size_limit = size_limit
         self._folder = folder
         self._last_stats = 0.0
         self._split_and_step: tuple[str, int | None] | None = None
@@ -94,14 +94,14 @@ class Records:
             OSError: not all of them were written, because the disk is full, say; names the file.
         """
         texts = self._texts
-        if self._room is not None and not self._room.keeps_texts and texts == "keep":
+        if self._size_limit is not None and not self._size_limit.keeps_texts and texts == "keep":
             texts = "drop"
         if texts != "keep" or not all(isinstance(r.sample.prompt, str) for r in records):
             records = [self._allowed(record, texts) for record in records]
         lines = encoded_lines(records)
         self._rewards.append(lines)
-        if self._room is not None:
-            self._room.add(len(lines))
+        if self._size_limit is not None:
+            self._size_limit.add(len(lines))
 
     def _allowed(
         self, record: RewardRecord, texts: Literal["keep", "hash", "drop"]
@@ -219,11 +219,10 @@ class RunRecord:
         self._uids = f"{self._hub[:_UID_CHARS]}-"
         self._numbers = count(1)
         self._stats = stats
-        room = Room(folder, settings.max_bytes)
-        room.measure()
-        self._room = room
+        self._size_limit = SizeLimit(folder, settings.max_bytes)
+        self._size_limit.measure()
         self._settings = settings
-        self._events = EventWriter(folder, settings, room)
+        self._events = EventWriter(folder, settings, self._size_limit)
         self._records: Records | None = None
         self._split_and_step: tuple[str, int | None] = ("", None)
         self._recorded_at = 0.0
@@ -237,7 +236,7 @@ class RunRecord:
         """
         with ExitStack() as stack:
             self._records = Records(
-                self.folder, hub=self._hub, texts=self._settings.texts, room=self._room
+                self.folder, hub=self._hub, texts=self._settings.texts, size_limit=self._size_limit
             )
             stack.callback(self._records.close)
             try:

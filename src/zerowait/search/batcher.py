@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from zerowait.errors import ClosedError
 from zerowait.search.index import Kind
 from zerowait.search.passages import Passage
 
@@ -65,6 +66,7 @@ class SearchBatcher:
         self._thread = ThreadPoolExecutor(1, "retriever")
         self._waiting: deque[PendingSearch] = deque()
         self._worker: asyncio.Task[None] | None = None
+        self._closed = False
         self.busy_s = 0.0
         self.searches = 0
         self.waiting = 0
@@ -78,7 +80,10 @@ class SearchBatcher:
 
         Raises:
             DataError: the indexed corpus could not be read, or too much text was found.
+            ClosedError: it was closed before.
         """
+        if self._closed:
+            raise ClosedError("the index was closed")
         answer: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
         self._waiting.append(PendingSearch(queries, topk, answer))
         self.waiting += len(queries)
@@ -88,6 +93,7 @@ class SearchBatcher:
 
     async def aclose(self) -> None:
         """Stop after the search that runs; requests in the queue are cancelled. Idempotent."""
+        self._closed = True
         for search in self._waiting:
             search.answer.cancel()
         if self._worker is not None:

@@ -68,7 +68,7 @@ class _RetrievalService:
             ("turned_away_total", "counter", "Of these, 503.", self._counts["turned_away"]),
             ("failed_total", "counter", "Of these, answered 500.", self._counts["failed"]),
             ("queries_total", "counter", "Queries in these.", self._counts["queries"]),
-            ("searches_total", "counter", "SearchBatcher searched.", batches.searches),
+            ("searches_total", "counter", "Batches searched.", batches.searches),
             ("busy_seconds_total", "counter", "Time spent searching.", f"{batches.busy_s:.6f}"),
             ("waiting", "gauge", "Queries that wait for a search.", batches.waiting),
             ("documents", "gauge", "Documents in the index.", len(self._index)),
@@ -161,7 +161,10 @@ async def serving_index(
         try:
             await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+            raise ConfigError(
+                f"cannot listen on {host} port {port}: {error.strerror}; name another port "
+                "(--port), or 0 for a free one"
+            ) from None
         bound = runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{bound}{_PATH}"

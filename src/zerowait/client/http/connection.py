@@ -176,6 +176,8 @@ class Connection(asyncio.Protocol):
         if encoding in {"gzip", "x-gzip", "deflate"}:
             unpacking = zlib.decompressobj(_GZIP_OR_ZLIB)
             try:
+                if encoding == "deflate" and body[:1] and body[0] & 15 != zlib.DEFLATED:
+                    unpacking = zlib.decompressobj(-zlib.MAX_WBITS)  # without zlib's header
                 body = unpacking.decompress(body, LONGEST_REPLY_BYTES)
             except zlib.error:
                 return self._failure("the reply is not what its Content-Encoding says")

@@ -248,14 +248,17 @@ class Limiter:
 
     def recover(self) -> None:
         """Tell the rule that the endpoint was away and is back."""
-        self._change(self._limit.recover)
+        before = self._limit.limit
+        self._limit.recover()
+        self._changed_from(before)
 
     def _observe(self, sample: AttemptSample) -> None:
-        self._change(lambda: self._limit.observe(sample))
-
-    def _change(self, change: Callable[[], None]) -> None:
         before = self._limit.limit
-        change()
+        self._limit.observe(sample)
+        self._changed_from(before)
+
+    def _changed_from(self, before: int) -> None:
+        """Report a changed limit, and let in as many as it allows."""
         after = self._limit.limit
         if after != before and self._changed is not None:
             self._changed(before, after)
@@ -265,11 +268,12 @@ class Limiter:
 class Slot:
     """The right to have one request in flight, held over its attempts and the waits between.
 
-    Args:
+    Attributes:
         queue_s: seconds spent waiting for it, once entered.
+        others: other attempts that were unanswered when the last one was sent.
     """
 
-    __slots__ = ("_again", "_limiter", "_number", "_occupancy", "_others", "_sent_s", "queue_s")
+    __slots__ = ("_again", "_limiter", "_number", "_occupancy", "_sent_s", "others", "queue_s")
 
     def __init__(self, limiter: Limiter, *, again: bool = False) -> None:
         self.queue_s = 0.0
@@ -277,16 +281,11 @@ class Slot:
         self._limiter = limiter
         self._sent_s: float | None = None
         self._occupancy = 0.0
-        self._others = self._number = 0
+        self.others = self._number = 0
 
     async def __aenter__(self) -> Self:
         await self.enter()
         return self
-
-    @property
-    def others(self) -> int:
-        """Other attempts that were unanswered when the last one was sent."""
-        return self._others
 
     def try_enter(self) -> bool:
         """Hold the slot without waiting; False: none is free, or others wait for one already."""
@@ -327,11 +326,11 @@ class Slot:
         self.ended(AttemptOutcome.SAYS_NOTHING)
         self._sent_s = asyncio.get_running_loop().time()
         # of what the rule allows: under a cap that binds, the rule has not been put to the test
-        self._occupancy = limiter.in_flight / limiter._limit.limit
+        self._occupancy = limiter._held.now / limiter._limit.limit
         limiter._sends += 1
-        self._number, self._others = limiter._sends, limiter._on_wire
+        self._number, self.others = limiter._sends, limiter._on_wire
         limiter._on_wire += 1
-        limiter._limit.sent(self._number, self._others)
+        limiter._limit.sent(self._number, self.others)
 
     def ended(self, ending: AttemptOutcome, *, retry_after_s: float = 0.0) -> None:
         """The attempt that was sent last has ended; without one, nothing happens.
@@ -353,7 +352,7 @@ class Slot:
                 self._occupancy,
                 limiter._on_wire,
                 retry_after_s,
-                self._others,
+                self.others,
                 self._number,
             )
         )

@@ -228,3 +228,16 @@ class PromptGroups:
 def sample_name(sample: Sample) -> str:
     """The sample as error messages call it."""
     return f"sample {sample.id!r}" if sample.id else "a sample"
+
+
+def group_by_group(rows: Sequence[Sample]) -> list[int]:
+    """The rows' indices with siblings next to each other.
+
+    A bounded number of tasks then never splits a group into members that wait for siblings and
+    siblings that cannot start.
+    """
+    first: dict[str, int] = {}
+    keys = []
+    for index, row in enumerate(rows):
+        keys.append(index if row.group is None else first.setdefault(row.group, index))
+    return sorted(range(len(rows)), key=keys.__getitem__)

@@ -8,8 +8,8 @@ from typing import Protocol
 import msgspec
 
 from zerowait.config import Panel
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.engine.judging.cached_judge import CachedJudge
-from zerowait.engine.together import side_by_side
 from zerowait.errors import DataError
 from zerowait.judge import (
     Procedure,

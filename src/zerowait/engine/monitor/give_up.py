@@ -109,7 +109,8 @@ class GiveUpCheck:
             return
         if self._unusable:
             raise JudgementError(
-                f"{self._unusable} (traffic: {{give_up_after: off}} goes on without its verdicts)"
+                f"{self._unusable} (to go on without its verdicts, set "
+                "traffic: {give_up_after: off})"
             )
         if self._until_s is None:
             self._until_s = now_s + RETRY_AFTER_S
@@ -117,7 +118,7 @@ class GiveUpCheck:
             raise JudgementError(
                 f"the first {self._failed} judgements all failed, and none was ever reached: "
                 f"{self._reasons.on_one_line()} "
-                "(traffic: {give_up_after: off} goes on)"
+                "(to go on, set traffic: {give_up_after: off})"
             )
         self.is_due = False
         self._forgiven += self._failed

@@ -1,6 +1,6 @@
 """The command line of each engine that serves a model, as of November 2026.
 
-Pure functions write the commands; `server_command` finds the program and the weights for one.
+`COMMANDS` has a pure function for each engine; `check_program` finds the program that runs it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from zerowait.client.scrubber import Scrubber
 from zerowait.config.checks import seconds
 from zerowait.config.urls import secrets_in_url, shown_url
 from zerowait.engine import Stats
-from zerowait.engine.together import first_of
+from zerowait.engine.concurrent_tasks import first_of
 from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
 from zerowait.hub.http import wire
 from zerowait.hub.rpc import HEARTBEAT_S, PendingCalls
@@ -177,7 +177,8 @@ class HttpHub:
         """A frozen snapshot of the whole job; counters begin at 0 with each start of the service.
 
         Raises:
-            HubLostError: the service does not answer now.
+            HubLostError: the service does not answer within 60 s.
+            ClosedError: the handle is not open.
         """
         import aiohttp
 

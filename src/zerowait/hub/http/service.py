@@ -32,8 +32,8 @@ import msgspec
 from aiohttp import web
 
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.engine.monitor import prometheus
-from zerowait.engine.together import side_by_side
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError, ZerowaitError
 from zerowait.hub.http import openapi, wire
 from zerowait.hub.http.openapi import NDJSON
@@ -489,7 +489,8 @@ async def serving(
                 await site.start()
             except OSError as error:
                 raise ConfigError(
-                    f"cannot listen on {settings.host} port {settings.port}: {error.strerror}"
+                    f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
+                    "name another port (--port), or 0 for a free one"
                 ) from None
             port = runner.addresses[0][1]
             host = f"[{settings.host}]" if ":" in settings.host else settings.host

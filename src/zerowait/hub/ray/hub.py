@@ -122,7 +122,8 @@ class RayHub:
         """End the hub for all its users; a detached one ends no other way. Idempotent.
 
         Args:
-            drain_s: how long requests already sent may still bring their answer into the cache.
+            drain_s: seconds in which requests already sent may still bring their answer into the
+                cache.
         """
         if self._is_closed:
             return

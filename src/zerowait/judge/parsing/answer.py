@@ -155,7 +155,7 @@ def _begins_line(text: str, position: int) -> bool:
 
 
 _PLAIN: dict[int, str] = {
-    **dict.fromkeys((0x00A0, 0x202F, 0x3000, *range(0x2000, 0x200B)), " "),
+    **dict.fromkeys((0x00A0, 0x202F, 0x20E3, 0x3000, *range(0x2000, 0x200B)), " "),
     **dict.fromkeys((0x0085, 0x2028, 0x2029), "\n"),
     **dict.fromkeys((0x00AD, 0x061C, 0x180E, *range(0x200B, 0x2010), 0xFEFF), ""),  # invisible
     **dict.fromkeys((*range(0x2060, 0x2066), *range(0xFE00, 0xFE10)), ""),

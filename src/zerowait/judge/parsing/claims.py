@@ -70,6 +70,13 @@ class ClaimReader(Protocol):
     def key(self) -> re.Pattern[str]:
         """Matches the JSON keys that label a verdict."""
 
+    @property
+    def inner_key(self) -> re.Pattern[str] | None:
+        """Matches the keys of a verdict in the object of one criterion; None without criteria."""
+
+    def inside(self) -> ClaimReader:
+        """The reader of what such an object holds."""
+
     def read_at(self, text: str, position: int) -> Reading | None:
         """The value that begins at `position`, if one does."""
 
@@ -92,6 +99,7 @@ _NUMBER_LABELS = (
     r"|(?:gesamt)?(?:bewertung|punktzahl)|puntuaci[oó]n|calificaci[oó]n|оценка|балл|ocena"
     r"|punteggio|valutazione|pontua[cç][aã]o|avalia[cç][aã]o|évaluation|beoordeling|puan|điểm"
     r")(?![^\W_])"
+    r"|النتيجة|الدرجة|التقييم|स्कोर|คะแนน|arvosana(?![^\W_])"
     r"|评分|得分|分数|打分|评级|评价|总分|总评|スコア|評価|得点|点数|점수|평점"
 )
 _WITH_SCALE = (
@@ -103,7 +111,7 @@ _TEXT_LABELS = (
     rf"(?:final|rated|(?P<with_scale>{'|'.join(_WITH_SCALE)}))(?![^\W_])|{_NUMBER_LABELS}"
 )
 _CHOICE_LABELS = (
-    r"(?:answer|choice|decision|prediction|conclusion|result|label|classification|antwort|urteil"
+    r"(?:answer|choice|winner|preference|decision|prediction|conclusion|result|label|classification|antwort|urteil"
     r"|respuesta)(?![^\W_])"
     rf"|判断|判定|结论|答案|预测|结果|{_NUMBER_LABELS}"
 )
@@ -113,17 +121,17 @@ _ORDER_LABELS = (
 )
 _LEADS = (
     r"(?:(?:the|my|your|our|its|so|thus|therefore|hence|final|overall|total|weighted|combined"
-    r"|composite|aggregate|assigned|awarded|resulting|given|numeric(?:al)?|general|holistic"
+    r"|composite|aggregate|updated|revised|adjusted|corrected|amended|new|net|assigned|awarded|resulting|given|numeric(?:al)?|general|holistic"
     r"|global|response|answer|quality|evaluation|assessment)(?:[ \t]+|[_-])"
-    r"|(?:最终|最后|综合|总体|整体|总)的?){0,4}"
+    r"|(?:최종|итоговая|общая|总体)[ ]?|(?:最终|最后|最終|総合|综合|总体|整体|总)的?){0,4}"
 )
 _LABEL = rf"""
-    [\n.!?;,({{。、…]                                     # a line or a clause begins
+    (?: [\n.!?;,({{。、…] | >(?=[ ]?<) | (?<=<answer)> )  # a line, a clause or a tag begins
     (?: (?<=\n) [ \t]*+ (?P<bullet> [-*+•][ \t]++ | [0-9]{{1,2}}[.)][ \t]++ ) )?
     [ \t\#*_`|★☆⭐➤►▶👉📊📝🏆🔹🔸🎯✨]*+
-    (?P<quote>["'<【\[])?
+    (?P<quote>["'<【] | \[{{1,2}} )?
     {_LEADS} (?P<label>%s)
-    (?(quote)["'>】\]])
+    (?(quote)(?:["'>】]|\]{{1,2}}))
     (?: [ \t]+(?:given|assigned|awarded|finale?|globale?|total[e]?)\b )?
     (?: [ \t]+based[ ]on[ ](?:the|these|this)[ ](?:given[ ])?(?:criteria|rubric|above)\b )?
     (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
@@ -135,19 +143,47 @@ _LABEL = rf"""
     [ \t]*+
     (?P<sign> => | [:=]++ | -> | [→➡➜➔⇒] | \| )?
 """
+_OTHER_ASPECT = lazy_pattern(
+    r"\n[ \t*_#|\u2022-]*+(?:[0-9][.)][ ])?"
+    r"(?!(?:the|my|final|overall|total|quality|response|answer|updated|revised|confidence|max\w*)\b)"
+    r"[a-z]{3,20}[ _](?:score|rating|grade)[*_]*+[ ]?[:=|]"
+)
+_CAUSE = lazy_pattern(r"[*_`]*[,;]?[ ](?:because|since)\b")
 _LINE_ENDS = lazy_pattern(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
 _BLANK_TO_NEXT_LINE = lazy_pattern(r"[ \t*_`]*\n\s*")
-_NAMES = frozenset(("answer", "choice", "label", "result", "prediction", "classification", "rated"))
-_TAGS = ("<", "【")
+_NAMES = frozenset(
+    (
+        "winner",
+        "preference",
+        "answer",
+        "choice",
+        "label",
+        "result",
+        "prediction",
+        "classification",
+        "rated",
+    )
+)
+_TAGS = ("<", "【", "[[")
+_PROMETHEUS = ("[", "result")  # "[RESULT] 4"
 _KEY_QUOTES = ('"', "'")
 _BARE_OPENS = lazy_pattern(r"[ \t#]*(?:(?:[→➡➜➔⇒]|[-=]>)[ \t]*)?")
 _AFTER_LAST_WORD = " \t\n`*_-=~.!。|$)]}>\"'"
 
 
 @cache
-def label_pattern(*, numeric: bool) -> re.Pattern[str]:
-    """Finds the place where a verdict is labelled; the value may begin at the match's end."""
-    return re.compile(_LABEL % (_TEXT_LABELS if numeric else _CHOICE_LABELS), re.VERBOSE)
+def label_pattern(*, numeric: bool, words: Sequence[str] = ()) -> re.Pattern[str]:
+    """Finds the place where a verdict is labelled; the value may begin at the match's end.
+
+    Args:
+        numeric: whether the verdict is a number.
+        words: of a choice, which may be its label: "Pass/Fail: Fail".
+    """
+    labels = _TEXT_LABELS if numeric else _CHOICE_LABELS
+    if words:
+        named = r"[ ]?/[ ]?".join(re.sub(r"\s+", r"\\s", re.escape(word)) for word in words)
+        labels = rf"{named}(?=[*_`\t ]*[:=|])|{labels}"
+    return re.compile(_LABEL % labels, re.VERBOSE)
 
 
 @cache
@@ -255,19 +291,20 @@ def _labelled(
             return None
         reading = bare_line(text, gap.end(), reader, whole=False)
         if reading is None:
-            return None
+            return _below_heading(text, match, gap.end(), reader)
     fills_line = _LINE_ENDS.match(text, reading.end) is not None
-    signed = match["sign"] is not None or match["quote"] in _TAGS
     label = match["label"]
+    is_tag = match["quote"] in _TAGS or (match["quote"], label) == _PROMETHEUS
+    signed = match["sign"] is not None or is_tag
     weak = (
         not (signed or (match["word"] and reading.scaled))
         or label == "final"
         or (label == "overall" and not reading.scaled)
     )
     if (
-        (not reading.scaled and match.groupdict().get("with_scale") is not None)
+        (not (reading.scaled or is_tag) and match.groupdict().get("with_scale") is not None)
         or (not signed and match["word"] is None and label in _NAMES)  # "Answer A" names an answer
-        or (weak and not fills_line)
+        or (weak and not fills_line and not (match["word"] and _gives_cause(text, reading)))
     ):
         return None
     start = match.start()
@@ -277,10 +314,34 @@ def _labelled(
         or reader.is_other_scale(match["scale"] or "")
         or introduced_as_other(text, start + 1)
         or sentence_continues(text, reading.end)
+        or _is_one_aspect(text, match)
     ):
         return VerdictClaim(None, start, reading.end, final=False)
     final = fills_line and reading.end > last_line and text[start] == "\n" and not match["bullet"]
     return VerdictClaim(reading.verdict, start, reading.end, final=final)
+
+
+def _below_heading(
+    text: str, match: re.Match[str], position: int, reader: ClaimReader
+) -> VerdictClaim | None:
+    """The "7/10" that begins the line below a heading, whatever remark follows it."""
+    if "#" not in text[match.start() : match.start("label")]:
+        return None
+    reading = reader.read_at(text, position)
+    if reading is None or not reading.scaled or introduced_as_other(text, match.start() + 1):
+        return None
+    return VerdictClaim(reading.verdict, match.start(), reading.end, final=False)
+
+
+def _is_one_aspect(text: str, match: re.Match[str]) -> bool:
+    """Whether "quality score" is one of several scores, such as beside a "safety score"."""
+    lead = text[match.start() : match.start("label")]
+    return "quality" in lead and _OTHER_ASPECT.search(text) is not None
+
+
+def _gives_cause(text: str, reading: Reading) -> bool:
+    """Whether a reason follows a word of a choice: "my verdict is no, since step 3 is wrong"."""
+    return isinstance(reading.verdict, str) and _CAUSE.match(text, reading.end) is not None
 
 
 def _last_line_start(text: str) -> int:

@@ -22,8 +22,9 @@ _FOLLOWS = lazy_pattern(
     | [.!。] (?= [\s*_`"'$)\]}»] | \Z | [\u3040-\u9fff\uac00-\ud7a3] )
     | [ \t]*+ (?: (?P<bracket> \( | \[ ) | [,;|] )
     | [ \t]++ -  (?= [ \t] ) | [ \t]*+ — | [ \t]*+ < (?= /?[a-z] )
-    | [ \t]++ (?: because | since | due[ ]to | overall | from[ ]me | in[ ]total | given
-        | considering | based[ ]on | in[ ]my[ ](?:view|opinion|judge?ment|assessment)
+    | [ \t]++ (?P<cause> because | since | due[ ]to | given | considering | based[ ]on ) \b
+    | [ \t]++ (?: overall | from[ ]me | in[ ]total
+        | in[ ]my[ ](?:view|opinion|judge?ment|assessment)
         | for[ ]this[ ](?:response|answer) | would[ ](?:not[ ]|\w{1,10}ly[ ])?recommend ) \b
     | [ \t]++ (?: for[ ]me | answer | response | reply ) (?= [.!,] | [*_]*+ (?: \n | \Z ) )
     | [ \t]++ [:;]-?[)d] (?! \w )
@@ -37,8 +38,8 @@ _FOLLOWS = lazy_pattern(
 _FULL_STOPS = (".", "!", "。")
 _OPENS = lazy_pattern(r"[\s*_`\"'$(\[.,;:|—-]*+")
 _NEARLY = (
-    r"(?:but|though|although|however|yet|no|not|nope|or|to|so|than|rather|instead|vs\.?|versus"
-    r"|really|actually|maybe|perhaps|possibly|probably|i|it's|it[ ]is|say|->|=>|→|=)"
+    r"(?:but|though|although|however|yet|edit|edited|update|updated|no|nope|or|to|so|than|rather|instead|vs\.?|versus"
+    r"|really|actually|mostly|largely|maybe|perhaps|possibly|probably|i|it's|it[ ]is|say|->|=>|→|=)"
 )
 _CORRECTS = (
     r"(?:actually|i[ ]mean|i[ ]meant|correction|corrected|revised|make[ ](?:it|that|this)"
@@ -54,14 +55,28 @@ _TAKES_BACK = lazy_pattern(
           | oops | correction | on[ ]second[ ]thought
           | i[ ]take[ ](?:it|that)[ ]back | i(?:'ve|[ ]have)?[ ]changed[ ]my[ ]mind | never[ ]?mind
           | let[ ]me[ ](?:re\w+|correct|change|think[ ]again) | hmm+ | undecided ) (?!\w)
-  | (?<=[.!?;\n]) [ \t\n*_]*+ (?:minus|plus|less|subtract|deduct)[ ]
+  | (?<=[.!?;\n]) [ \t\n*_]*+ (?: (?:note|edit|but|also|p\.?s\.?)[*_]*+[:,]?[ ] )?+
+        (?:minus|plus|less|subtract|deduct)[ ]
         (?:[0-9]|an?[ ]|half|one|two|three)
   | \b(?:that|this|it|which)(?:'s|[ ]is|[ ]was|[ ]seems|[ ]may[ ]be|[ ]would[ ]be)[ ]
         (?:\w{1,8}[ ]){0,2} too[ ](?:high|low|generous|harsh|strict|lenient|kind)\b
   | \b(?:not|un)[ ]?(?:sure|decided|final)\b
+  | \n [ \t*_\#]*+ (?:human|user) [*_]*+ : [^\n]{0,400} \n\s*+
+        [*_\#]*+ (?:assistant|ai|model) [*_]*+ :
   | \b(?:that|this|it)[ ](?:is[ ](?:only|just|merely)[ ]an[ ]example
       | (?:is[ ]reserved|would[ ]be)[ ]for[ ]
       | would[ ](?:be|have[ ]been)[ ](?:the|my|its)[ ](?:score|rating|verdict|grade)\b )
+    """,
+    re.VERBOSE,
+)
+_RECONSIDERS = lazy_pattern(
+    r"""
+    \b on[ ]second[ ]thought\b | \bscratch[ ]that\b | \bi(?:'ve|[ ]have)?[ ]changed?[ ]my[ ]mind\b
+  | \bi[ ]take[ ](?:it|that)[ ]back\b
+  | (?: \A | (?<=[.!?\u2026]) ) \s*+ (?:no,[ ]|oh,[ ]|but[ ])? wait (?=[,.:!\u2026\u2014])
+  | \b(?:i'd|i'll|i|let[ ]me)[ ](?:would[ ]|will[ ]|have[ ]to[ ])?
+      (?:lower|raise|reduce|change|revise|correct|drop|adjust)[ ](?:it|this|that|(?:the|my)[ ]\w+)\b
+  | \b(?:score|rating|grade|verdict)[ ]should[ ](?:\w{1,8}[ ])?be\b
     """,
     re.VERBOSE,
 )
@@ -78,6 +93,7 @@ _QUALIFIES = lazy_pattern(
     | with[ ](?:an?[ ]|some[ ])?(?:deductions?|penalt(?:y|ies)|bonus)\b
     | (?:(?:but|and|then|from[ ]which)[ ]){{0,2}}(?:i[ ](?:will[ ]|must[ ]|would[ ])?|i'll[ ])?
         (?:deduct|subtract|dock|knock[ ]off|take[ ](?:off|away))\b
+    | (?:but[ ]|just[ ]|slightly[ ]|though[ ]){{0,2}}(?:lean(?:s|ing)|edging)\b
     | before[ ](?:any[ ]|the[ ])?(?:deductions?|penalt(?:y|ies)|adjust\w+|bonus\w*)\b
     | (?: (?:only[ ])?if | unless | had[ ](?:it|they|this|there|the) | were[ ](?:it|they|this|the)
         | assuming | supposing | provided | providing | depending | otherwise | pending
@@ -109,7 +125,9 @@ _GOES_ON = lazy_pattern(
     (?: (?: is | isn't | was | are | were | which | says? | said | claims | means? | would | appears
           | stands | looks | seems | and | or | but[ ]not ) \b
       | (?:that|this|the[ ](?:last|above|previous))[ ]line \b
-      | (?:that|this|it)[ ](?:is|was|comes|came)[ ](?:what|in|from|part|written|only)\b [^.\n]{0,60}
+      | (?:that|this|the[ ]above)[ ](?:is|was)[ ](?:the|its)[ ]
+        (?:response|answer|policy|model|author)\b
+    | (?:that|this|it)[ ](?:is|was|comes|came)[ ](?:what|in|from|part|written|only)\b [^.\n]{0,60}
         \b(?:response|text|answer|author|policy|says|said|writes|wrote|claims)\b )
     """,
     re.VERBOSE,
@@ -129,15 +147,17 @@ class Remarks(NamedTuple):
 
 
 @cache
-def remarks(value: str, as_clause: str) -> Remarks:
+def remarks(value: str, as_clause: str, *, denied: bool = True) -> Remarks:
     """The patterns of remarks for one kind of values.
 
     Args:
         value: matches anything that may be a value.
         as_clause: matches a value that ends its clause, or is the subject of one.
+        denied: whether "not" before another value casts doubt, as it does among words.
     """
     article = r"(?:(?:a|an|just|maybe|be|of|only)[ ])?"
-    near = rf"(?<!\w){_NEARLY}[\s,.:;!(\"'*_`-]{{1,4}}{article}{as_clause}"
+    nearly = rf"(?:{_NEARLY}|not)" if denied else _NEARLY
+    near = rf"(?<!\w){nearly}[\s,.:;!(\"'*_`-]{{1,4}}{article}{as_clause}"
     far = rf"(?<!\w){_CORRECTS}(?!\w)[^.\n]{{0,24}}?(?<![\w.]){as_clause}"
     return Remarks(re.compile(value), re.compile(rf"{near}|{far}"))
 
@@ -160,7 +180,8 @@ def is_unqualified(text: str, end: int, known: Remarks) -> bool:
     remark = text[follows.end() : stop]
     opened = _OPENS.match(remark)
     first = opened.end() if opened else 0
-    if known.begins.match(remark, first) or _WHOLLY_DENIED.match(remark, first):
+    is_other = follows["cause"] is None and known.begins.match(remark, first) is not None
+    if is_other or _WHOLLY_DENIED.match(remark, first):
         return False
     same_sentence = text[follows.start() : follows.start() + 1] not in _FULL_STOPS
     qualified = same_sentence and _QUALIFIES.match(remark, first) is not None
@@ -191,6 +212,14 @@ def retracts(after: str, known: Remarks) -> bool:
     False
     """
     return _TAKES_BACK.search(after) is not None or known.corrects.search(after) is not None
+
+
+def reconsiders(reason: str) -> bool:
+    """Whether the reason that follows a verdict, in lower case, gives another one.
+
+    What it says of the response's own numbers does not count: "it is 12, not 7".
+    """
+    return _RECONSIDERS.search(reason) is not None
 
 
 def sentence_continues(text: str, end: int) -> bool:
@@ -280,6 +309,12 @@ _HEADS_EXAMPLE = lazy_pattern(
     r"(?:examples?|samples?|rubric|scale|format|template|instructions?|legend|guidelines?)"
     r"(?:[ ](?:output|reply|response|answer))?[\s*_:]*\Z"
 )
+# The heading of another response than the first, or of another turn.
+_HEADS_OTHER = lazy_pattern(
+    r"\s*+(?:\#{1,6}|\*\*)[ *_]*+(?:\w{1,12}[ ])?"
+    r"(?:response|answer|candidate|assistant|model|sample|turn|question|item|option)"
+    r"[ ]\#?(?:[2-9]|[1-9][0-9]|[b-d])[\s*_:]*+\Z"
+)
 _ANNOUNCES = lazy_pattern(
     r"\b(?:here(?:'s|[ ]is|[ ]are)|following|below|(?:next|last|final)[ ]line)\b[^.]{0,60}"
     r"\b(?:example|format|form|template|sample|instructions?|illustration|rubric|scale|other|previous)"
@@ -317,7 +352,7 @@ def _introduces(before: str) -> bool:
     """Whether the line `before` a claim says that it is quoted, an example, or conditional."""
     if before.endswith(_FINISHED):
         return _announces(before)
-    if _INTRODUCES.search(before) or _HEADS_EXAMPLE.match(before):
+    if _INTRODUCES.search(before) or _HEADS_EXAMPLE.match(before) or _HEADS_OTHER.match(before):
         return True
     said = before.rstrip(" \t*_`")
     if not said.endswith((":", "\uff1a")):

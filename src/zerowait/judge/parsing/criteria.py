@@ -104,6 +104,8 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         if answer == "\n":
             return unparseable("the reply is empty", self.rule)
         start = _tail_start(answer, len(self.criteria) + 1)
+        if "{" in answer[start:] and "{" in answer[:start]:  # of several objects, which one counts?
+            start = 0
         found = self._found(answer[start:])
         if any(isinstance(claim, str) or claim.verdict is None for claim in found.values()):
             start, found = 0, self._found(answer)

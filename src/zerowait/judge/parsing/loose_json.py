@@ -18,7 +18,7 @@ from zerowait.judge.parsing.claims import (
     VerdictClaim,
     is_last_word,
 )
-from zerowait.judge.parsing.context import introduced_as_other, sentence_continues
+from zerowait.judge.parsing.context import introduced_as_other, reconsiders, sentence_continues
 from zerowait.patterns import lazy_pattern
 
 # A string that nothing ends takes the rest, so that none is looked through twice.
@@ -89,6 +89,8 @@ _WRAPPERS = frozenset(
         *("final", "review", "feedback", "json", "data", "content", "value", "tool_call"),
     )
 )
+_SEVERAL = frozenset(("scores", "ratings", "criteria"))
+"""Names of an object whose members are verdicts on one criterion each."""
 _SCALE_KEY = lazy_pattern(
     r"(?:max|maximum|out_?of|of|scale|range|highest|best)"
     r"(?:[ _-]?(?:score|rating|grade|value|points?))?"
@@ -292,6 +294,8 @@ def _claim(
     if any(_says_other(key, value, reader) for key, value in members):
         verdicts.add(None)
     reason = next((v for k, v in members if k.casefold() in _REASONS and isinstance(v, str)), "")
+    if reason and reconsiders(folded(_reason_behind(members, reader))):
+        verdicts.add(None)
     return VerdictClaim(
         verdict=verdicts.pop() if len(verdicts) == 1 else None,
         start=span[0],
@@ -299,6 +303,15 @@ def _claim(
         final=is_last_word(text, span[1]),
         reason=reason,
     )
+
+
+def _reason_behind(members: _Pairs, reader: ClaimReader) -> str:
+    """The reasons that come behind the verdict, and may so take it back."""
+    keys = [folded(key) for key, _ in members]
+    place = next((i for i, key in enumerate(keys) if reader.key.fullmatch(key)), len(keys))
+    behind = zip(keys[place:], members[place:], strict=True)
+    said = (value for key, (_, value) in behind if key in _REASONS and isinstance(value, str))
+    return plain_characters("\n".join(said))
 
 
 def _inner(members: _Pairs, reader: ClaimReader) -> _Pairs | None:
@@ -326,14 +339,27 @@ def _verdict(value: Any, reader: ClaimReader) -> Verdict | None:
     if isinstance(value, str):
         value = folded(plain_characters(value))
         return _whole(reader.read_at(value, 0), value)
+    if isinstance(value, _Pairs) and reader.inner_key is not None:
+        return _nested(value, reader)
     return reader.from_number(value) if isinstance(value, float) else None
+
+
+def _nested(members: _Pairs, reader: ClaimReader) -> Verdict | None:
+    """The verdict on a criterion that is an object: ``{"reason": "...", "score": 7}``."""
+    inner = reader.inside()
+    said = set(_verdicts(members, inner))
+    if len(said) != 1 or any(_says_other(key, value, inner) for key, value in members):
+        return None
+    return said.pop()
 
 
 def _verdicts(members: _Pairs, reader: ClaimReader) -> Iterator[Verdict | None]:
     """What each member that is named like a verdict says, also in an object of such a name."""
     for name, value in members:
         key = folded(name)
-        if reader.key.fullmatch(key):
+        if key in _SEVERAL and isinstance(value, _Pairs):
+            yield from _verdicts(value, reader)
+        elif reader.key.fullmatch(key):
             if not (_PROSE_KEY.fullmatch(key) and _is_prose(value, reader)):
                 yield _verdict(value, reader)
         elif key in _WRAPPERS and isinstance(value, _Pairs):

@@ -94,9 +94,17 @@ _NAME = re.compile(
     """,
     re.VERBOSE,
 )
+_BETTER = re.compile(
+    r"""[ ] (?: wins | is[ ](?:(?:clearly|slightly|much|far|the|marginally|somewhat)[ ])*+
+        (?:better|best|stronger)
+        (?: [ ]than[ ](?:response[ ])?(?P<than>[a-z]++) | [ ](?:response|one|answer) )?+
+      | \((?:slightly|clearly|narrowly|marginally|by[ ]far)\) )(?!\w)""",
+    re.VERBOSE,
+)
 _BETWEEN = re.compile(r"[ \t]*+(?P<sign>>{1,2}|≻|=|≈|~|,)[ \t]*+")
 _ENDS = re.compile(
-    r"[.!。]?[ \t*_`]*(?:\n|\Z)|[ \t]++(?:because|since)\b|[,;][ \t]++(?:because|since)\b"
+    r"(?:</[a-z_]{1,24}>)?[.!。]?[ \t*_`]*(?:\n|\Z)"
+    r"|[ \t]++(?:because|since)\b|[,;][ \t]++(?:because|since)\b"
 )
 _TIES: Final = frozenset("=≈~")
 
@@ -124,7 +132,25 @@ class OrderReader(msgspec.Struct, frozen=True):
                 return Reading(None, between.end())
             said += ["=" if between["sign"] in _TIES else ">", name["name"]]
             end = name.end()
+        if len(said) == 1 and len(self.names) == 2:
+            end = self._remark_end(text, end, said[0])
         return Reading(self._order(said) if _ENDS.match(text, end) else None, end)
+
+    def _remark_end(self, text: str, end: int, name: str) -> int:
+        """Where a remark ends that only says once more that `name` is the better of two."""
+        remark = _BETTER.match(text, end)
+        other = remark["than"] if remark else None
+        if remark is None or (other is not None and (other == name or other not in self.names)):
+            return end
+        return remark.end()
+
+    @property
+    def inner_key(self) -> None:
+        """None: an order has no criteria."""
+
+    def inside(self) -> OrderReader:
+        """Itself."""
+        return self
 
     def from_number(self, value: float) -> Verdict | None:
         """None: no number is an order."""

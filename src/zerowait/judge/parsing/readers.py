@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
@@ -33,21 +34,30 @@ _UNIT = (
 SOLID = (  # what stands between an article and the verdict: "a solid 8"
     r"(?:solid|strong|firm|clear|generous|fair|respectable|decent|weak|low|high|modest|comfortable|easy|good|definite|borderline)"
 )
+_EMOJI = "[\u2600-\u2794\u2798-\u27bf\U0001f300-\U0001f9ff]"
+_STARS = lazy_pattern(
+    rf"[{OPENING}]*+(?P<full>[\u2605\u2b50\U0001f31f]++)(?P<empty>\u2606*+){_CLOSED}"
+)
+_FEWEST_STARS = 3
 _NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _WORDS = {name: float(value) for value, name in enumerate(_NAMES)}
 _NAMED = "|".join(_NAMES)
 _NUMBER = lazy_pattern(
     rf"""
-    {_WRAPPED} (?: (?:an?[ ])?{SOLID}[ ] | an?[ ](?=[0-9]) )? {_WRAPPED}
-    (?: (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++)? | \.[0-9]++ ) ) | (?P<word> {_NAMED} )\b )
-    {_UNIT}
+    {_WRAPPED} (?: \{{(?=[0-9.]+\}}) | <(?=[0-9.]+>) )?+
+    (?: (?:an?[ ])?{SOLID}[ ] | an?[ ](?=[0-9]) )? {_WRAPPED}
+    (?: (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++ | ,[0-9]{{1,2}}(?=[ ]?/) )? | \.[0-9]++ ) )
+      | (?P<word> {_NAMED} )\b )
+    (?<![<]) (?:(?<=[0-9])>(?=[\s*_`.]|\Z))?+ {_UNIT}
     (?: [{CLOSING}]*+ [ \t]*+ [(\[]?
-        (?: / | out[ ]of\b | of\b | von\b | sur\b
+        (?: / | out[ ]of(?:[ ]an?[ ](?:possible|maximum[ ]of|total[ ]of))?+\b
+          | of\b | von\b | sur\b | sobre\b | su\b | из\b
           | on[ ]an?[ ]scale[ ](?:of|from)[ ](?:[0-9.]++[ ]?(?:to|-)[ ]?)? )
         [ \t*_`]*+ (?P<scale> [0-9]++ (?:\.[0-9]++)? | (?:{_NAMED})\b )
       | [ \t]*+ (?P<percent> % ) )?
     {_UNIT}
     {_CLOSED}
+    (?: [ \t]*+ {_EMOJI}++ (?= [ \t*_`]*+ (?: \n | \Z ) ) )?+
     """,
     re.VERBOSE,
 )
@@ -66,6 +76,15 @@ _NUMBER_REMARKS = remarks(
     _ANY_NUMBER,
     rf"[-+]?(?:\d++(?:\.\d++)?|(?:{_NAMED})\b)"
     rf"(?:[ ]?(?:points?\b|stars?\b|分|out[ ]of[ ]\d++))?{_ENDS_CLAUSE}",
+    denied=False,
+)
+
+
+_GAP = re.compile(r"[ \t]*+")
+_CANDIDATE = r"(?:the[ ])?(?:response|answer|assistant|option|model|candidate|output|summary)"
+_BETTER = (
+    r"[ ](?:is|was)[ ](?:(?:clearly|slightly|much|far|the|marginally|somewhat|significantly)[ ])*+"
+    r"(?:better|best|stronger)"
 )
 
 
@@ -78,6 +97,7 @@ class NumberReader(msgspec.Struct, frozen=True):
         label: finds the labels of verdicts in text.
         key: matches the keys of verdicts in JSON.
         remarks: patterns of other numbers behind a verdict.
+        inner_key: of a criterion's reader: matches the keys in an object of that name.
     """
 
     high: float
@@ -85,12 +105,17 @@ class NumberReader(msgspec.Struct, frozen=True):
     label: re.Pattern[str]
     key: re.Pattern[str]
     remarks: Remarks = _NUMBER_REMARKS
+    inner_key: re.Pattern[str] | None = None
+
+    def inside(self) -> NumberReader:
+        """The reader of an object that holds the verdict on one criterion."""
+        return _inside(self)
 
     def read_at(self, text: str, position: int) -> Reading | None:
         """The number that begins at `position`, if one does."""
         match = _NUMBER.match(text, position)
         if match is None:
-            return None
+            return self._stars_at(text, position)
         end = match.end()
         scale = 100.0 if match["percent"] else _value(match["scale"] or f"{self.high}")
         known = scale == self.high and not self.is_other_scale(scale_remark(text, end))
@@ -98,6 +123,23 @@ class NumberReader(msgspec.Struct, frozen=True):
             value = _value(match["number"] or match["word"])
             return Reading(self.from_number(value), end, scaled=match["scale"] is not None)
         return Reading(None, end)
+
+    def _stars_at(self, text: str, position: int) -> Reading | None:
+        """The stars that begin at `position`, where the empty ones tell their scale."""
+        match = _STARS.match(text, position)
+        if match is None or len(match["full"] + match["empty"]) != self.high:
+            return None
+        if self.high < _FEWEST_STARS:  # one star may be a decoration
+            return None
+        value, end = float(len(match["full"])), match.end()
+        gap = _GAP.match(text, end)
+        told = _NUMBER.match(text, gap.end() if gap else end)
+        if told is not None:  # "\u2605\u2605\u2605\u2605\u2606 (4/5)"
+            reading = self.read_at(text, told.start())
+            same = reading is not None and reading.verdict == value
+            return Reading(value if same else None, told.end(), scaled=True)
+        known = is_unqualified(text, end, self.remarks)
+        return Reading(value if known else None, end, scaled=True)
 
     def is_other_scale(self, said: str) -> bool:
         """Whether the highest number in `said` is not the highest verdict."""
@@ -120,6 +162,7 @@ class ChoiceReader(msgspec.Struct, frozen=True):
         remarks: patterns of other words behind a verdict.
         label: finds the labels of verdicts in text.
         key: matches the keys of verdicts in JSON.
+        inner_key: of a criterion's reader: matches the keys in an object of that name.
     """
 
     words: dict[str, str]
@@ -127,6 +170,11 @@ class ChoiceReader(msgspec.Struct, frozen=True):
     remarks: Remarks
     label: re.Pattern[str]
     key: re.Pattern[str]
+    inner_key: re.Pattern[str] | None = None
+
+    def inside(self) -> ChoiceReader:
+        """The reader of an object that holds the verdict on one criterion."""
+        return _inside(self)
 
     def read_at(self, text: str, position: int) -> Reading | None:
         """The word that begins at `position`, if one does."""
@@ -147,8 +195,15 @@ class ChoiceReader(msgspec.Struct, frozen=True):
         return self.words.get(f"{value:.15g}")
 
 
+ReaderT = TypeVar("ReaderT", NumberReader, ChoiceReader)
+
+
+def _inside(reader: ReaderT) -> ReaderT:
+    return msgspec.structs.replace(reader, key=reader.inner_key or reader.key, inner_key=None)
+
+
 def _value(said: str) -> float:
-    return _WORDS[said] if said in _WORDS else float(said)
+    return _WORDS[said] if said in _WORDS else float(said.replace(",", "."))
 
 
 def reader_for(rule: VerdictRule) -> NumberReader | ChoiceReader:
@@ -163,7 +218,7 @@ def criterion_reader(rule: VerdictRule, name: str) -> ClaimReader:
     """The reader of verdicts under `rule` that are labelled with the criterion `name`."""
     reader = reader_for(rule)
     label, key = criterion_label_pattern(name), criterion_key_pattern(name)
-    return msgspec.structs.replace(reader, label=label, key=key)
+    return msgspec.structs.replace(reader, label=label, key=key, inner_key=reader.key)
 
 
 def bounds(rule: VerdictRule) -> tuple[float, float]:
@@ -186,10 +241,16 @@ def _choice_reader(choice: tuple[str, ...]) -> ChoiceReader:
     longest_first = sorted(filter(None, words), key=len, reverse=True)
     either = "|".join(re.escape(word) for word in longest_first) or r"(?!)"
     as_clause = rf"(?:{either})(?!\w){_ENDS_CLAUSE}"
+    letters = "".join(word for word in words if len(word) == 1 and "a" <= word <= "z")
+    named, better = "", ""
+    if letters:  # "Response A", "A is better than B"
+        named = rf"(?:{_CANDIDATE}[ ](?=[*_`\"]*[{letters}](?!\w)))?+[*_`\"]*+"
+        than = rf"(?:[ ]than[ ](?:{_CANDIDATE}[ ])?[{letters}](?!\w))?+"
+        better = rf"(?:(?<=\b[{letters}]){_BETTER}{than})?+"
     return ChoiceReader(
         words=words,
-        word=re.compile(rf"{_WRAPPED}(?P<word>{either}){_CLOSED}"),
+        word=re.compile(rf"{_WRAPPED}{named}(?P<word>{either}){_CLOSED}{better}"),
         remarks=remarks(f"{as_clause}|[0-9]", as_clause),
-        label=label_pattern(numeric=False),
+        label=label_pattern(numeric=False, words=tuple(words) if len(words) < 4 else ()),
         key=key_pattern(numeric=False),
     )

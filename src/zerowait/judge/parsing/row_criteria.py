@@ -40,6 +40,12 @@ def measure_of(tag: str) -> str:
 _YES_NO: Final = VerdictRule(choice=["yes", "no"])
 _NAME: Final = re.compile(r"C[0-9]+")
 _LINE: Final = re.compile(r"^[ \t*_#>`-]*(C[0-9]+)[*_`]*[ \t]*:", re.MULTILINE)
+_WORD: Final = re.compile(
+    r"^(?P<name>[ \t*_#>|`-]*C[0-9]+[*_`]*[ \t]*[:=|][ \t*_`]*)"
+    r"(?P<word>true|false|met|not[ ]met|unmet|\u2705|\u2714|\u274c|\u2718)"
+    r"(?=[ \t*_`]*(?:[.,;:|(\n-]|\Z))",
+    re.MULTILINE | re.IGNORECASE,
+)
 _SAID: Final[dict[Any, bool]] = {
     **dict.fromkeys((True, "yes", "true", "met"), True),
     **dict.fromkeys((False, "no", "false", "not met", "unmet"), False),
@@ -97,10 +103,14 @@ class RowCriteria(msgspec.Struct, frozen=True):
 
     def read(self, text: str) -> Score | Abstain:
         """Which criteria are met; abstains for one without a verdict, or for all of them."""
-        named = _LINE.findall(visible_answer(text) or "")
-        if (other := _other(named, call_names(self.count))) is not None:
+        written = _object(text)
+        if written is not None and written.keys() & set(call_names(self.count)):
+            return _read_object(written, self)
+        answer = visible_answer(text)
+        if (other := _other(_LINE.findall(answer or ""), call_names(self.count))) is not None:
             return other
-        found = self._lines.outcomes(text)
+        lines = text if answer is None else _WORD.sub(_yes_or_no, answer)
+        found = self._lines.outcomes(lines)
         if isinstance(found, Abstain):
             return found
         outcomes, why = found
@@ -113,6 +123,12 @@ class RowCriteria(msgspec.Struct, frozen=True):
     @property
     def _lines(self) -> CriteriaForm:
         return _lines_of(self.count)
+
+
+def _yes_or_no(line: re.Match[str]) -> str:
+    """A line that says true or false of a criterion, or met or not met, in the words asked for."""
+    met = line["word"].lower() in ("true", "met", "\u2705", "\u2714")
+    return f"{line['name']}{'yes' if met else 'no'}"
 
 
 @lru_cache(maxsize=256)
@@ -204,21 +220,23 @@ class StructuredRowCriteria(msgspec.Struct, frozen=True):
 
     def read(self, text: str) -> Score | Abstain:
         """Which criteria are met."""
-        written = _object(text)
-        names = call_names(self.form.count)
-        if written is None or not written.keys() & set(names):
-            return self.form.read(text)
-        if (other := _other(written, names)) is not None:
-            return other
-        met, reasons, outcomes = {}, [], dict[str, Outcome]()
-        for name in names:
-            met[name], reason = _said(written.get(name))
-            reasons.append(f"{name}: {reason}" if reason else "")
-            if met[name] is None:
-                problem = f"{name}: the reply's object has no true or false for it"
-                outcomes[name] = Abstain(FailureKind.UNPARSEABLE, problem)
-        why = "; ".join(filter(None, reasons))
-        return met_score(met, why, partial=self.form.partial, outcomes=outcomes)
+        return self.form.read(text)
+
+
+def _read_object(written: dict[str, Any], form: RowCriteria) -> Score | Abstain:
+    """Which criteria are met, by the object that a reply holds."""
+    names = call_names(form.count)
+    if (other := _other(written, names)) is not None:
+        return other
+    met, reasons, outcomes = {}, [], dict[str, Outcome]()
+    for name in names:
+        met[name], reason = _said(written.get(name))
+        reasons.append(f"{name}: {reason}" if reason else "")
+        if met[name] is None:
+            problem = f"{name}: the reply's object has no true or false for it"
+            outcomes[name] = Abstain(FailureKind.UNPARSEABLE, problem)
+    why = "; ".join(filter(None, reasons))
+    return met_score(met, why, partial=form.partial, outcomes=outcomes)
 
 
 @lru_cache(maxsize=256)
@@ -251,6 +269,8 @@ def _said(entry: Any) -> tuple[bool | None, str]:
         said = entry.get("reason")
         reason = said if isinstance(said, str) else ""
         entry = entry.get(MET)
+    if isinstance(entry, int) and entry in (0, 1):  # True and False are these, too
+        return bool(entry), reason
     if isinstance(entry, str):
         return _SAID.get(entry.strip().lower()), reason
-    return entry if isinstance(entry, bool) else None, reason
+    return None, reason

@@ -15,7 +15,8 @@ import msgspec
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.json_schema import JsonSchema, SchemaFault, read_json_schema
-from zerowait.judge.parsing.answer import split_thinking, visible_answer
+from zerowait.judge.parsing.answer import folded, split_thinking, visible_answer
+from zerowait.judge.parsing.context import reconsiders
 from zerowait.judge.parsing.loose_json import decode_object, json_object
 from zerowait.judge.parsing.structured import json_schema_format
 from zerowait.judge.parsing.verdict import one_line
@@ -289,7 +290,7 @@ def _object_in(text: str) -> dict[str, Any] | None:
     is, then in plain characters.
     """
     answer = split_thinking(text).answer
-    if answer is None:
+    if answer is None or reconsiders(folded(answer.rpartition("}")[2])):
         return None
     if answer.lstrip().startswith("{"):
         with suppress(ValueError, RecursionError):

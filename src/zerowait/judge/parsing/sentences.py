@@ -11,7 +11,6 @@ from zerowait.judge.parsing.claims import (
     Reading,
     Spans,
     VerdictClaim,
-    is_last_word,
     is_within,
 )
 from zerowait.judge.parsing.context import introduced_as_other
@@ -161,15 +160,12 @@ _DOUBT_CHINESE = lazy_pattern(
     r"如果|假如|若|要是|倘|否则|本可|本应|例如|比如|自称|声称|写道|说|要求|不|每|扣|可能|也许|另|其他|之前"
 )
 
-_RESULT = lazy_pattern(r"[\s.!?;]\[result\]:?[ \t]*+(?=[0-9])")
-
 
 def sentence_claims(text: str, reader: ClaimReader, skip: Spans) -> Iterator[VerdictClaim]:
     """The numbers that sentences of a text give as verdict; `text` as in `text_claims`."""
     # most texts have none of these words, and looking for one takes a tenth of the time
     gives = _GIVES.finditer(text) if any(map(text.__contains__, _VERBS)) else ()
-    results = _RESULT.finditer(text) if "[result]" in text else ()
-    for match in chain(gives, results):
+    for match in gives:
         if is_within(match.start(), skip) or introduced_as_other(text, match.start() + 1):
             continue
         if _SUPPOSES.match(text, _sentence_start(text, match.start())):
@@ -177,11 +173,7 @@ def sentence_claims(text: str, reader: ClaimReader, skip: Spans) -> Iterator[Ver
         reading = reader.read_at(text, match.end())
         if reading is None or not isinstance(reading.verdict, float):
             continue
-        if (
-            is_last_word(text, reading.end)
-            if match.re.pattern == _RESULT.pattern
-            else _is_verdict_sentence(text, match, reading, reader)
-        ):
+        if _is_verdict_sentence(text, match, reading, reader):
             yield VerdictClaim(reading.verdict, match.start(), reading.end, final=False)
     yield from _fitting_claims(text, reader, skip)
     yield from _unworded_claims(text, reader, skip)

@@ -119,7 +119,9 @@ class StructuredVerdict:
             return parse(text, self.rule)
         said, other = (written.score, written.verdict)[:: 1 if self._key == "score" else -1]
         score = None if other is not None else allowed(said, self.rule, self.bounds)
-        if score is None or text.count(f'"{self._key}"') > 1:  # a key twice: which one counts?
+        said_twice = text.count(f'"{self._key}"') > 1  # which one counts?
+        is_first = bool(written.reason) and text.rfind('"reason"') > text.find(f'"{self._key}"')
+        if score is None or said_twice or is_first:  # a reason behind it may take it back
             return parse(text, self.rule)
         return Score(score.value, one_line(written.reason), score.detail)
 

@@ -35,6 +35,10 @@ from zerowait.types import Abstain, FailureKind, Score
 
 _MOST_CLAIMS = 100
 _QUOTED = re.compile(r"(?:[ ]{0,3}>[ ]?)+")
+_TAGGED = re.compile(
+    r"<(?P<tag>answer|output|final|final_answer|solution)>\s*+(?P<inside>[^\W\d_][^<>]*+)</(?P=tag)>",
+    re.IGNORECASE,
+)
 _SHOWN_CHARS = 80
 _REASON_CHARS = 240
 _CHARS_AFTER = 4000
@@ -150,7 +154,7 @@ def find_claim(answer: str | None, reader: ClaimReader) -> tuple[VerdictClaim, s
     """
     if answer is None:
         return "the reply ended while the judge was thinking"
-    answer = f"\n{_unquoted(answer.strip())}"
+    answer = f"\n{_unquoted(_unwrapped(answer.strip()))}"
     if answer == "\n":
         return "the reply is empty"
     claims, spans = json_claims(answer, reader)
@@ -166,6 +170,12 @@ def find_claim(answer: str | None, reader: ClaimReader) -> tuple[VerdictClaim, s
     if isinstance(claim, str):
         return f"{claim}, the judge wrote {one_line(answer[-_SHOWN_CHARS:], _SHOWN_CHARS)!r}"
     return claim, answer
+
+
+def _unwrapped(answer: str) -> str:
+    """`answer` without the tag around the whole of it, where there is a label or words inside."""
+    wrapped = _TAGGED.fullmatch(answer)
+    return wrapped["inside"] if wrapped else answer
 
 
 def _unquoted(answer: str) -> str:

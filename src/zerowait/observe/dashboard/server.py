@@ -295,7 +295,8 @@ async def serving_dashboard(
             await web.TCPSite(runner, settings.host, settings.port).start()
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on {settings.host} port {settings.port}: {error.strerror}"
+                f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; name "
+                "another port (--port), or 0 for a free one"
             ) from None
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         yield f"http://{host}:{runner.addresses[0][1]}"

@@ -1,6 +1,8 @@
 r"""Answers in mathematical notation: sets, intervals, matrices, equations, and their parts.
 
-The whole text becomes an answer or none: there is nothing that is skipped.
+`read_answer` reads the forms that are no expression (a time of day, a numeral with its base, a
+date), then matrices and systems, and what is left with `_AnswerParser`. The whole text becomes an
+answer or none: nothing is skipped. `zerowait.scorers.math.comparison.same` compares two answers.
 """
 
 from __future__ import annotations
@@ -315,7 +317,7 @@ def in_words(spelling: str) -> WordsAnswer | None:
     date = _date(spelling)
     if date is not None:
         return date
-    bare = spelling.replace("\ue000", " ").replace("\ue001", " ")
+    bare = spelling.replace(WORDS_BEGIN, " ").replace(WORDS_END, " ")
     plain = all(char.isalpha() or char.isspace() or char in "'-.,!\u2019" for char in bare)
     key = canonical(bare.replace("-", " "))
     return WordsAnswer(key) if plain and key else None
@@ -325,7 +327,7 @@ def _special(spelling: str) -> MathAnswer | None:
     if ":" in spelling and (time := times_of_day(spelling.translate(_UNMARKED))) is not None:
         return time
     if "_" in spelling:
-        bare = spelling.replace("\ue000", "").replace("\ue001", "").replace(" ", "")
+        bare = spelling.translate(_UNMARKED).replace(" ", "")
         bare = re.sub(r"\A[({](.*)[)}](?=_)", r"\1", bare)
         if (numeral := _NUMERAL.fullmatch(bare)) is not None:
             return Numeral(numeral[1].lstrip("0") or "0", str(int(numeral[2] or numeral[3])))
@@ -337,7 +339,7 @@ def _date(spelling: str) -> WordsAnswer | None:
         return WordsAnswer("date {}-{}-{}".format(*map(int, iso.groups())))
     if (slash := _SLASH_DATE.fullmatch(spelling)) is not None:
         return WordsAnswer("date {}/{}/{}".format(*map(int, slash.groups())))
-    bare = spelling.replace("\ue000", "").replace("\ue001", "")
+    bare = spelling.translate(_UNMARKED)
     named = _NAMED_DATE.fullmatch(bare.strip()) if any(char.isdigit() for char in bare) else None
     if named is None or (named["day"] and named["after"]):
         return None

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from zerowait.engine.concurrent_tasks import side_by_side
 from zerowait.engine.portal import Portal
-from zerowait.engine.together import side_by_side
 from zerowait.errors import ConfigError
 from zerowait.scorers.calling_convention import convention_of
 from zerowait.scorers.results import crash

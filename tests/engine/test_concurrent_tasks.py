@@ -1,11 +1,11 @@
-"""What belongs together: every item of a list has its end, and no end goes unnoticed."""
+"""Concurrent tasks: every item of a list has its end, and no end goes unnoticed."""
 
 import asyncio
 import itertools
 
 import pytest
 
-from zerowait.engine.together import first_of, run_all
+from zerowait.engine.concurrent_tasks import first_of, run_all
 from zerowait.errors import ClosedError
 
 

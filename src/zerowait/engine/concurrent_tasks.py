@@ -1,14 +1,13 @@
-"""Runs coroutines concurrently: a few at once, or a batch in a bounded number of tasks."""
+"""Concurrent tasks: a few coroutines at once, or a batch of items in a bounded number of tasks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from zerowait.errors import ClosedError
-from zerowait.types import Sample
 
 T = TypeVar("T")
 
@@ -77,16 +76,3 @@ def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def group_by_group(rows: Sequence[Sample]) -> list[int]:
-    """The rows' indices with siblings next to each other.
-
-    A bounded number of tasks then never splits a group into members that wait for siblings and
-    siblings that cannot start.
-    """
-    first: dict[str, int] = {}
-    keys = []
-    for index, row in enumerate(rows):
-        keys.append(index if row.group is None else first.setdefault(row.group, index))
-    return sorted(range(len(rows)), key=keys.__getitem__)

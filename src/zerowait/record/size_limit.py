@@ -1,4 +1,4 @@
-"""The size of a record, and what its limit still allows."""
+"""The size of a record's files, and what ``record.max_bytes`` still allows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _MEASURED_EVERY_S: Final = 10.0
 _TEXTS_SHARE: Final = 0.9
 
 
-class Room:
-    """How large the files of a record are, those that other processes write included.
+class SizeLimit:
+    """How large the files of a record are, and what is recorded at that size.
 
-    At nine tenths of `most_bytes` there is no more room for texts, at all of it none for
-    judgements. Rewards are always recorded.
+    Files that other processes write count. From nine tenths of `most_bytes` on no more texts are
+    kept, and from `most_bytes` on no more judgements. Rewards are always recorded.
 
     Args:
         folder: of the record.
-        most_bytes: its limit.
+        most_bytes: its limit, in bytes.
         clock: seconds.
     """
 
@@ -34,16 +34,16 @@ class Room:
 
     @property
     def keeps_texts(self) -> bool:
-        """Whether there is room for prompts and replies."""
+        """Whether prompts and replies are still recorded."""
         return self._size_bytes < _TEXTS_SHARE * self.most_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no more room for judgements."""
+        """Whether no more judgements are recorded."""
         return self._size_bytes >= self.most_bytes
 
     def add(self, size_bytes: int) -> None:
-        """So many bytes were written."""
+        """Take note that so many bytes were written."""
         self._size_bytes += size_bytes
 
     def measure(self) -> None:
