@@ -256,6 +256,72 @@ def test_classes_and_constants_of_the_program_can_be_tested(isolation):
     assert values(outcomes(*rows, isolation=isolation)) == [1.0, 1.0]
 
 
+HELD = """
+from collections import namedtuple
+from datetime import date, timedelta
+class Box:
+    def __init__(self, *items): self.items = list(items)
+    def __len__(self): return len(self.items)
+    def __getitem__(self, at): return self.items[at]
+    def __setitem__(self, at, item): self.items[at] = item
+    def __iter__(self): return iter(self.items)
+    def __str__(self): return f"Box{self.items}"
+    def __add__(self, other): return Box(*self.items, *other.items)
+def point(): return namedtuple("Point", "x y")(1, 2)
+def day(): return date(2020, 2, 29) + timedelta(days=1)
+"""
+
+
+def test_objects_of_the_program_can_be_used_as_its_class_says():
+    tests = """
+from datetime import date
+box = Box(1, 2)
+box[0] = 5
+box.label = "b"
+assert len(box) == 2 and box[0] == 5 and list(box) == [5, 2] and 2 in box and box.label == "b"
+assert str(box + Box(3)) == "Box[5, 2, 3]"
+assert point().y == 2 and point() == (1, 2)
+assert day() == date(2020, 3, 1)
+"""
+    assert values(outcomes(row(HELD, tests))) == [1.0]
+
+
+def test_a_program_that_lacks_the_tested_function_fails_whatever_its_name():
+    """Programs may use `gcd` without importing it; that does not give them one."""
+    names = ["add(1, 2) == 3", "gcd(4, 6) == 2", "copy([1]) == [1]"]
+    lacking = [row("x = 1", [f"assert {each}"]) for each in names]
+    having = row("def copy(x):\n    return [*x]", ["assert copy([1]) == [1]"])
+    assert values(outcomes(*lacking, having)) == [0, 0, 0, 1]
+
+
+CLASSES_OF_TESTS = [
+    (
+        "import unittest\nclass Tests(unittest.TestCase):\n    def setUp(self): self.two = 2\n"
+        "    def test_a(self): self.assertEqual(double(1), self.two)\n"
+        "    def test_b(self): assert double(2) == 4\n"
+    ),
+    (
+        "class TestDouble:\n    def setup_method(self): self.two = 2\n"
+        "    def test_a(self): assert double(1) == self.two\n"
+        "    def test_b(self): assert double(2) == 4\n"
+    ),
+]
+
+
+def test_the_methods_of_test_classes_are_tests():
+    for tests in CLASSES_OF_TESTS:
+        right = row("def double(x):\n    return 2 * x", tests)
+        wrong = row("def double(x):\n    return 2", tests)
+        assert values(outcomes(right, wrong, options={"credit": "share"})) == [1, 0.5]
+
+
+@pytest.mark.parametrize("tests", ["def verify():\n    assert double(1) == 2\n", "assert True"])
+def test_tests_that_never_call_the_program_abstain(tests):
+    (outcome,) = outcomes(row("def double(x):\n    return 2 * x", tests))
+    assert outcome == Abstain(FailureKind.BAD_INPUT, outcome.detail)
+    assert "no test calls the program" in outcome.detail
+
+
 LIAR = """
 class Meta(type):
     def __instancecheck__(cls, other): return True
@@ -266,6 +332,8 @@ class f(metaclass=Meta):
     def __hash__(self): return 1
     def __contains__(self, item): return True
     def __bool__(self): return True
+    def __lt__(self, other): return True
+    def __sub__(self, other): return 0
 """
 
 
@@ -277,6 +345,8 @@ def test_objects_that_lie_about_themselves_earn_nothing():
         "3 in f(1)",
         "f(1) == f(2)",
         "isinstance(f(1), int)",
+        "f(1) < 2",
+        "abs(f(1) - 2) < 1e-6",
     ]
     options = QUICK | {"credit": "share"}
     assert values(outcomes(row(LIAR, [f"assert {each}" for each in asserts]), options=options)) == [

@@ -150,6 +150,15 @@ def _stripped(tests):
     return tests._replace(setup=tests.setup.strip())
 
 
+def test_a_test_of_what_is_printed_abstains():
+    test = (
+        "with contextlib.redirect_stdout(io.StringIO()) as said:\n    f()\nassert said.getvalue()"
+    )
+    found = read_tests(Sample("", "", test))
+    assert isinstance(found, Abstain)
+    assert "redirect_stdout" in found.detail
+
+
 def test_a_test_that_takes_what_pytest_gives_abstains():
     test = "@pytest.mark.parametrize('a', [1])\ndef test_f(a):\n    assert f(a) == 2\n"
     found = read_tests(Sample("", "", None, extra={"test": test}))

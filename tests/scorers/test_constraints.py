@@ -257,6 +257,12 @@ def test_thinking_is_no_part_of_the_response():
     assert judged("<think>never ends", gold).value == 0.0
 
 
+def test_a_response_without_a_letter_follows_nothing():
+    row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    for said in ("", " .", "\u200b", "*"):
+        assert resolve("constraints")(Sample("", said, row)).value == 0.0
+
+
 def test_the_outcome_names_what_was_not_followed():
     outcome = judged("one, two", {"instruction_id_list": TWO, "kwargs": KWARGS})
     assert outcome.why == "not followed: punctuation:no_comma, length_constraints:number_words"

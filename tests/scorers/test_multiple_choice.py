@@ -13,6 +13,7 @@ from zerowait.types import FailureKind, Sample
 DECIDED = [
     *(("Selected: B", "B"), ("Correct: **B**", "B"), ("So it's B.", "B"), ("Thus, it is B.", "B")),
     ("The answer is (B).", "B"),
+    (r"The answer is \(\mathbf{B}\)", "B"),
     ("**B**", "B"),
     ("B) because Rome is old", "B"),
     ("Option B", "B"),

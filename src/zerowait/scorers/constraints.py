@@ -37,7 +37,7 @@ def constraints(
     The row has them in its ground truth or in its extra columns: ``instruction_id_list`` and
     ``kwargs`` as in IFEval, lists of such mappings as in Tulu 3's sets, or ``func_name`` with its
     parameters as in RLVR-IFeval; as mappings or as JSON text. Parameters that are null count as not
-    given. Thinking is no part of the response; an empty response follows nothing.
+    given. Thinking is no part of the response; one without a letter or a digit follows nothing.
 
     It abstains with ``bad_input`` on an instruction that it does not know, or whose parameters are
     missing: nothing is drawn at random, and no instruction is left out.
@@ -57,7 +57,7 @@ def constraints(
     if isinstance(found, Abstain):
         return found
     followed: dict[str, bool] = {}
-    texts = [text for text in _variants(spoken(sample), mode) if text.strip()]
+    texts = [text for text in _variants(spoken(sample), mode) if any(map(str.isalnum, text))]
     for number, (name, given) in enumerate(found):
         check = CONSTRAINTS[name].check
         try:

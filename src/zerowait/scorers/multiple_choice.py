@@ -19,7 +19,8 @@ from zerowait.types import Abstain, Sample, Score
 
 # What may surround a letter: brackets, emphasis, quotes, formulas.
 _OPEN = (
-    r"(?:[\s:*_(\[{\"'`$]|\\(?:text|math|bold|operatorname|rm\b|bf\b|it\b|sf\b|tt\b)\w*\s*\{?)*+"
+    r"(?:[\s:*_(\[{\"'`$]|\\[(\[]"
+    r"|\\(?:text|math|bold|operatorname|rm\b|bf\b|it\b|sf\b|tt\b)\w*\s*\{?)*+"
 )
 _CLOSE = r"(?:[)\]}*_\"'`$])*+"
 _WORD = r"[A-Za-z0-9_\u00c0-\u024f]"  # Chinese puts no space around a letter

@@ -149,6 +149,7 @@ def plain(data: Any) -> Any:
     leaves: dict[str, Callable[[Any], Any]] = {
         "t": plain,
         "n": plain,
+        "named": lambda parts: plain(parts[1]),
         "d": float,
         "i": lambda digits: int(digits, 16),
         "m": lambda items: {_key(plain(key)): plain(value) for key, value in items},

@@ -8,7 +8,7 @@ import builtins
 import importlib
 import sys
 
-_MODULES = (
+MODULES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools "
     "operator io sys json typing"
 )
@@ -17,7 +17,7 @@ _MODULES = (
 def assume_modules() -> None:
     """Let the modules and their public names be found where nothing else has the name."""
     space = vars(builtins)
-    for name in _MODULES.split():
+    for name in MODULES.split():
         module = importlib.import_module(name)
         space.setdefault(name, module)
         for public in getattr(module, "__all__", None) or dir(module):

@@ -21,10 +21,12 @@ import builtins
 import io
 import json
 import pickle
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from zerowait.scorers.code.prelude import MODULES
 from zerowait.types import Abstain, FailureKind, Sample
 
 _MOST_BYTES: Final = 512 << 20
@@ -34,6 +36,11 @@ _COLUMNS: Final = (
     "official_tests", "test_cases", "inputs", "assert_case",
 )  # fmt: skip
 _CALL_TYPES: Final = ("functional", "function_call", "call")
+
+
+_OUTPUT: Final = re.compile(
+    r"\b(?:redirect_std(?:out|err)|sys\.std(?:in|out|err)|unittest\.mock|mock\.patch|monkeypatch)\b"
+)
 
 
 class StdinTests(NamedTuple):
@@ -63,8 +70,8 @@ class AssertTests(NamedTuple):
         asserts: one piece of code for each test.
         setup: code that is executed before them.
         entry_point: the function that the tests call ``candidate``.
-        shadows: the function that is tested, where it has the name of a builtin. Any other builtin
-            is the tests' own, whatever the program defines.
+        shadows: the functions that are tested and have the name of a builtin or of a module. Any
+            other builtin or module is the tests' own, whatever the program defines.
     """
 
     asserts: list[str]
@@ -118,12 +125,16 @@ def _not_by_output(extra: Mapping[str, Any]) -> str:
 
 
 def _shadows(tests: AssertTests) -> tuple[str, ...]:
-    """The builtin's name that the tested function has; none where the tests use any other name.
+    """The builtins' and modules' names that tested functions have.
+
+    A builtin is one where the tests use no other name; a module where it is called.
 
     >>> _shadows(AssertTests(["assert sum(10, 15) == 6"]))
     ('sum',)
     >>> _shadows(AssertTests(["assert abs(f(2) - 4) < 1e-6"]))
     ()
+    >>> _shadows(AssertTests(["assert copy([1]) == [1]"]))
+    ('copy',)
     """
     if tests.entry_point:
         return ()
@@ -135,8 +146,9 @@ def _shadows(tests: AssertTests) -> tuple[str, ...]:
     ]
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     own = _named([*nodes, *ast.walk(_parsed(tests.setup))])
+    modules = tuple(sorted({*calls} & {*MODULES.split()} - own))
     if not calls or not all(hasattr(builtins, name) for name in {*calls, *(used - own)}):
-        return ()
+        return modules
     return (calls[0],)
 
 
@@ -374,12 +386,35 @@ def _read_code(code: str, row: Mapping[str, Any]) -> AssertTests | None:
         name = entry_point.rpartition(".")[2].removesuffix("()")
         return AssertTests(["check(candidate)"], f"{setup}\n{code}", name)
     tests = [f"{name}()" for name in functions if name.startswith("test")]
+    tests += [test for each in tree.body for test in _methods(each)]
     _check_parameters(tree)
+    _check_output(code)
     if tests:
         return AssertTests(tests, f"{setup}\n{code}", "")
     if not any(isinstance(each, ast.Assert) for each in ast.walk(tree)):
         return None
     return AssertTests(*_split(tree, code, setup))
+
+
+def _methods(node: ast.stmt) -> list[str]:
+    """Calls of the test methods of a class: of unittest's, or of one that pytest would collect."""
+    if not isinstance(node, ast.ClassDef):
+        return []
+    methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+    tests = [name for name in methods if name.startswith("test")]
+    if any(ast.unparse(base).endswith("TestCase") for base in node.bases):
+        return [f"{node.name}({name!r}).debug()" for name in tests]
+    if not node.name.startswith("Test"):
+        return []
+    prepared = "; test.setup_method()" if "setup_method" in methods else ""
+    return [f"test = {node.name}(){prepared}; test.{name}()" for name in tests]
+
+
+def _check_output(code: str) -> None:
+    """Raises a ValueError where tests look at what is printed, which is in another process."""
+    found = _OUTPUT.search(code)
+    if found is not None:
+        raise ValueError(f"its tests use {found[0]}, and the program runs in another process")
 
 
 def _check_parameters(tree: ast.Module) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cmp_to_key
+from itertools import product
 from typing import Any, Final, TypeAlias, cast
 
+from zerowait.patterns import lazy_pattern
 from zerowait.scorers.math.equality import differ_by_a_constant, equal, ratio_is_constant, value_of
 from zerowait.scorers.math.expression import (
     Apply,
@@ -44,6 +46,8 @@ _FLIPPED: Final = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=",
 _INTERVALS: Final = ("()", "[]", "(]", "[)")
 _OF_INTEGRATION: Final = frozenset({"C", "c", "K", "C_1"})
 _MOST_COMPARED: Final = 60
+_FUNCTION: Final = lazy_pattern(r"([A-Za-z])\(([a-z])\)")
+_LENGTH: Final = lazy_pattern(r"\A(?:\|([A-Z]{2})\||\\overline\{([A-Z]{2})\})\Z")
 
 
 def same(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:  # noqa: PLR0911 - a table of kinds
@@ -52,10 +56,10 @@ def same(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:  # noqa: PL
         return True
     if isinstance(gold, Choice) or isinstance(said, Choice):
         return _same_choice(gold, said, decimals)
-    if isinstance(gold, Approximated):
-        return same(gold.exact, said, decimals) or same(gold.written, said, decimals)
-    if isinstance(said, Approximated):
-        return same(gold, said.exact, decimals) or same(gold, said.written, decimals)
+    if _parameter(gold) or _parameter(said):
+        return _same_family(gold, said, decimals)
+    if isinstance(gold, Approximated) or isinstance(said, Approximated):
+        return any(same(*each, decimals) for each in product(_written(gold), _written(said)))
     if _is_set(gold) and _is_set(said) and not (_is_tuple(gold) and _is_tuple(said)):
         return _same_sets(gold, said, decimals)
     if isinstance(gold, Assigned) or isinstance(said, Assigned):
@@ -78,6 +82,58 @@ def has_value(answer: MathAnswer) -> bool:
     if _is_scalar(answer):
         return is_infinite(answer) or _has_value(answer)
     return all(has_value(each) for each in _parts(answer))
+
+
+def _written(answer: MathAnswer) -> tuple[MathAnswer, ...]:
+    """The ways in which a value was written: exactly, and as a decimal fraction behind that."""
+    return tuple(answer) if isinstance(answer, Approximated) else (answer,)
+
+
+def _parameter(answer: MathAnswer) -> Member | Relation | None:
+    r"""The k \in Z behind an answer with a value for each k, or the x \ne 3 behind a formula."""
+    if not isinstance(answer, Several) or len(answer.items) < 2:
+        return None
+    last: Any = answer.items[-1]
+    is_set = isinstance(last, Member) and last.of in (NumberSet("Z"), NumberSet("N"))
+    is_exception = (
+        isinstance(last, Relation)
+        and last.relations == ("\\ne",)
+        and isinstance(answer.items[0], Apply)
+        and bool(symbols(answer.items[0]))
+    )
+    return last if is_set or is_exception else None
+
+
+def _same_family(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:
+    r"""Whether answers for each k are the same, whatever its name; k \in Z may be left out."""
+    one, other = _parameter(gold), _parameter(said)
+    if isinstance(one, Relation) or isinstance(other, Relation):
+        if isinstance(one, Member) or isinstance(other, Member):
+            return False
+    elif one is not None and other is not None:
+        if one.of != other.of:
+            return False
+        said = said if one.name == other.name else _renamed(said, other.name, one.name)
+    elif (one or other).of != NumberSet("Z"):  # type: ignore[union-attr]
+        return False
+    return same(_without_parameter(gold), _without_parameter(said), decimals)
+
+
+def _without_parameter(answer: MathAnswer) -> MathAnswer:
+    if _parameter(answer) is None:
+        return answer
+    assert isinstance(answer, Several)  # noqa: S101 - for mypy
+    return answer.items[0] if len(answer.items) == 2 else Several(answer.items[:-1], answer.joint)
+
+
+def _renamed(answer: Any, name: str, to: str) -> Any:
+    """`answer` with another name for one of its symbols, which no other one in it has."""
+    if isinstance(answer, Name):
+        return Name({name: to, to: f"another {to}"}.get(answer.name, answer.name))
+    if not isinstance(answer, tuple):
+        return answer
+    parts = [_renamed(each, name, to) for each in answer]
+    return tuple(parts) if type(answer) is tuple else type(answer)(*parts)
 
 
 def _parts(answer: MathAnswer) -> Iterator[Any]:
@@ -161,6 +217,7 @@ def _same_assigned(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:
     if isinstance(gold, Several) or isinstance(said, Several):
         return _same_items(gold, said, decimals)
     if isinstance(gold, Assigned) and isinstance(said, Assigned):
+        said = _with_argument_of(gold, said)
         if _plain_name(gold.name) == _plain_name(said.name):
             return same(gold.value, said.value, decimals)
         return _same_equations(gold, said)
@@ -172,7 +229,16 @@ def _same_assigned(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:
     return same(gold, said.value, decimals)
 
 
+def _with_argument_of(gold: Assigned, said: Assigned) -> Assigned:
+    """f(t) = 2t as f(x) = 2x, where that is how the gold one is written."""
+    one, other = _FUNCTION.fullmatch(gold.name), _FUNCTION.fullmatch(said.name)
+    if one is None or other is None or one[1] != other[1] or one[2] == other[2]:
+        return said
+    return Assigned(gold.name, _renamed(said.value, other[2], one[2]))
+
+
 def _plain_name(name: str) -> str:
+    name = _LENGTH.sub(r"\1\2", name)
     return "y" if name in ("f(x)", "g(x)", "y(x)", "h(x)") else name
 
 
@@ -410,18 +476,26 @@ def _same_items(  # noqa: C901, PLR0911, PLR0912 - a table of kinds
     gold: Any, said: Any, decimals: int
 ) -> bool:
     match gold, said:
+        case AnswerGroup("{}", (AnswerGroup() as only,)), Several() if _are_assigned(said):
+            return same(only, said, decimals)
         case AnswerGroup("{}"), AnswerGroup("{}") | Several():
             return _match(_distinct(gold.items), _distinct(said.items), decimals)
         case Several(), AnswerGroup("{}"):
             return _match(_distinct(gold.items), _distinct(said.items), decimals)
         case Several(), Several():
+            if {gold.joint, said.joint} == {"and", "or"} and _are_names(gold.items):
+                return False
             return _match(list(gold.items), list(said.items), decimals)
+        case AnswerGroup("{}", (AnswerGroup() as only,)), AnswerGroup():
+            return same(only, said, decimals)
+        case AnswerGroup(), AnswerGroup("{}", (AnswerGroup() as only,)):
+            return same(gold, only, decimals)
         case AnswerGroup(), AnswerGroup():
             return _same_brackets(gold, said) and _in_order(gold.items, said.items, decimals)
         case (AnswerGroup(), Several()) | (Several(), AnswerGroup()) if (
             isinstance(gold, AnswerGroup) or len(gold.items) > 2
         ):
-            return _in_order(_values(gold), _values(said), decimals)
+            return not _is_interval(gold) and _in_order(_values(gold), _values(said), decimals)
         case (Several(), AnswerGroup()):
             values = _values(gold)
             return values is not gold.items and _in_order(values, said.items, decimals)
@@ -432,7 +506,7 @@ def _same_items(  # noqa: C901, PLR0911, PLR0912 - a table of kinds
         case (Several(), Number() | Name() | Apply()) | (Number() | Name() | Apply(), Several()):
             items = gold.items if isinstance(gold, Several) else said.items
             other = said if isinstance(gold, Several) else gold
-            return all(same(other, each, decimals) for each in items)
+            return not _are_assigned(items) and all(same(other, each, decimals) for each in items)
         case AnswerGroup("{}", (only,)), _:
             return same(only, said, decimals)
         case _, AnswerGroup("{}", (only,)):
@@ -443,6 +517,26 @@ def _same_items(  # noqa: C901, PLR0911, PLR0912 - a table of kinds
             return same(gold, said.of, decimals)
         case _:
             return False
+
+
+def _are_assigned(items: Any) -> bool:
+    """Whether items are x = 1, y = 2."""
+    items = items.items if isinstance(items, Several) else items
+    names = {each.name if isinstance(each, Assigned) else None for each in items}
+    return len(names) > 1 and None not in names
+
+
+def _are_names(items: Sequence[MathAnswer]) -> bool:
+    return all(isinstance(each, Name) and symbols(each) for each in items)
+
+
+def _is_interval(answer: MathAnswer) -> bool:
+    r"""Whether brackets say that the two numbers in them are ends: [0, 2] is not 0, 2."""
+    return (
+        isinstance(answer, AnswerGroup)
+        and answer.brackets in ("[]", "(]", "[)")
+        and len(answer.items) == 2
+    )
 
 
 def _same_brackets(gold: AnswerGroup, said: AnswerGroup) -> bool:
@@ -583,7 +677,9 @@ def _same_sets(gold: MathAnswer, said: MathAnswer, decimals: int) -> bool:
     if len(set(names)) > 1:
         return False
     line = _Line([*_ends(gold), *_ends(said)], decimals)
-    return all(line.has(gold, each) == line.has(said, each) for each in line.positions())
+    return all(map(line.is_in_order, [*_intervals(gold), *_intervals(said)])) and all(
+        line.has(gold, each) == line.has(said, each) for each in line.positions()
+    )
 
 
 def _set_name(answer: MathAnswer) -> str | None:
@@ -610,6 +706,20 @@ def _ends(answer: MathAnswer) -> Iterator[Expression]:
                 yield from _ends(side)
 
 
+def _intervals(answer: MathAnswer) -> Iterator[AnswerGroup]:
+    match answer:
+        case AnswerGroup(brackets, _) if brackets in _INTERVALS:
+            yield answer
+        case SetOperation(_, left, right):
+            yield from _intervals(left)
+            yield from _intervals(right)
+        case Several(items, _):
+            for item in items:
+                yield from _intervals(item)
+        case Member(_, of):
+            yield from _intervals(of)
+
+
 class _Line:
     """The real line, cut at some ends: odd positions are those, even ones the gaps between them."""
 
@@ -625,6 +735,11 @@ class _Line:
             lambda one, other: -1 if values[id(one)] < values[id(other)] else 1
         )
         self._known.sort(key=order)
+
+    def is_in_order(self, interval: AnswerGroup) -> bool:
+        """Whether the lower end stands before the upper one, as in no (2, 1)."""
+        lower, upper = map(self.at, interval.items)
+        return lower < upper or (lower == upper and interval.brackets == "[]")
 
     def positions(self) -> range:
         return range(2 * len(self._known) + 1)

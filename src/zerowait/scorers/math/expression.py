@@ -19,7 +19,7 @@ from zerowait.scorers.math.latex import Token
 _DEEPEST: Final = 40
 _MOST_ATOMS: Final = 200  # the tree of a product is as deep as it has factors
 _MOST_BITS: Final = 100_000
-_LARGEST_FACTORIAL: Final = 2_000
+_LARGEST_FACTORIAL: Final = 3_000
 _MOST_DIGITS: Final = 3_000
 _LARGEST_EXACT_ROOT: Final = 64
 _GREEK: Final = frozenset(
@@ -249,7 +249,7 @@ class ExpressionParser:
     def _begins_factor(self, token: Token) -> bool:
         """Whether `token`, without a sign before it, is a factor of a product."""
         if token.kind == "number":
-            return self._at > 0 and self._given[self._at - 1].text in (")", "]")
+            return self._at > 0 and self._given[self._at - 1].text in (")", "]", "!")
         if token.kind in ("symbol", "letters"):
             return True
         if token.text == "|":

@@ -24,11 +24,18 @@ from zerowait.scorers.math.expression import (
 )
 from zerowait.scorers.math.latex import WORDS_BEGIN, WORDS_END, plain_spelling
 from zerowait.scorers.math.notation import MathAnswer, Time, in_words, read_answer
-from zerowait.scorers.math.prose import answer_of, listed_at_end, plain_answer, stated_answers
+from zerowait.scorers.math.prose import (
+    answer_of,
+    is_denied,
+    listed_at_end,
+    plain_answer,
+    stated_answers,
+)
 from zerowait.scorers.math.unit import unit_of
 
 _LONGEST_CHARS = 1000
 _TAIL_CHARS = 4000
+_END_CHARS = 40
 _SHORT_WORDS = 12
 _PLAIN_NUMBER = lazy_pattern(
     r"([-+]?)(?:(\d{1,50})(?:/(\d{1,50}))?|\\[dt]?frac\{(\d{1,50})\}\{(\d{1,50})\})"
@@ -37,17 +44,29 @@ _SPACED = lazy_pattern(r"[-+]?\d{1,3}(?:[ '\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?"
 _GROUPED = lazy_pattern(r"\d,\d{3}(?!\d)")
 _DECIMAL_COMMA = lazy_pattern(r"([-+]?)(\d{1,30}),(\d{1,30})")
 _EUROPEAN = lazy_pattern(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
+_COMBINATION = lazy_pattern(r"C\s*\(\s*(\d{1,5})\s*,\s*(\d{1,5})\s*\)")
 _WORDY = lazy_pattern(r"[^\W\d_]{3}|[\u3040-\u9fff]")
-_ONE_IN_BRACES = lazy_pattern(r"(?<=[_^])\{(\w)\}(?!\w)")
+_ONE_IN_BRACES = lazy_pattern(r"(?<=[_^])\{(\w|\\[A-Za-z]+)\}")
 _BEHIND_COMMAND = lazy_pattern(r"(\\[A-Za-z]+)\s+")
 _APART = lazy_pattern(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d{3}(?!\d))")  # 1 2 is no 12
 _MARKS = str.maketrans("", "", f" \t\n{WORDS_BEGIN}{WORDS_END}")
 
+# What GSM8K's solutions write beside their sums, and the sign that ends a proof.
+_CALCULATED = lazy_pattern(r"<<[^<>\n]{0,80}>>")
+_END_OF_PROOF = lazy_pattern(
+    r"[\s.]*(?:\$+\s*\\(?:blacksquare|square|Box|qed|checkmark)(?:\{\})?\s*\$+"
+    r"|\\(?:blacksquare|square|Box|qed)(?:\{\})?|[\u220e\u25a0\u25a1\u2713\u2705]"
+    r"|\bQ\.?\s?E\.?\s?D\b)\.?\s*\Z"
+)
+
 _SPAN = r"\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\(.+?\\\)"
 _PIECE = r"(?:[^\s$]*[\d\\\u221e\u03c0\u00bc-\u00be\u2150-\u215e\u221a][^\s$]*)"
 _CANDIDATE = lazy_pattern(
-    rf"(?:{_SPAN}|(?:\b[A-Za-z]\s*=\s*)?{_PIECE}(?:\s*[-+*/=^\u00d7\u2212]\s*{_PIECE})*)", re.DOTALL
+    rf"(?:{_SPAN}|(?:\b[A-Za-z]\s*(?:[<>=\u2264\u2265\u2260]|[<>!]=)\s*)?"
+    rf"{_PIECE}(?:\s*[-+*/=^\u00d7\u2212]\s*{_PIECE})*)",
+    re.DOTALL,
 )
+_WORD_AFTER = lazy_pattern(r"\s+[A-Za-z]{2}")
 _BEHIND = lazy_pattern(
     r"\s*(%|\\%|[A-Za-z]+(?:\s?/\s?[a-z]+|\^\d|\u00b2|\u00b3)?(?:\s+per\s+[a-z]+)?)"
 )
@@ -103,7 +122,7 @@ def read_formula(text: str, *, is_gold: bool = False) -> Formula | None:
         spelling = plain_spelling(bare)
     except UnreadableError:
         return None
-    key = _APART.sub("_", _BEHIND_COMMAND.sub(r"\1", _ONE_IN_BRACES.sub(r"\1", spelling)))
+    key = _APART.sub("_", _BEHIND_COMMAND.sub(r"\1", _ONE_IN_BRACES.sub(r"\1 ", spelling)))
     key = key.translate(_MARKS).replace("\\ldots", "...")
     if not any(char.isalnum() or char == "\\" for char in key):
         return None
@@ -124,7 +143,8 @@ def find_formula(text: str, *, several: bool) -> Formula | None:
         text: prose.
         several: go back to earlier candidates for as long as one cannot be read.
     """
-    tail = plain_answer(text[-_TAIL_CHARS:])
+    tail = _CALCULATED.sub("", text[-_TAIL_CHARS:])
+    tail = plain_answer(tail[:-_END_CHARS] + _END_OF_PROOF.sub("", tail[-_END_CHARS:]))
     stated = stated_answers(tail)
     if stated is not None:
         return _agreed(stated)
@@ -132,6 +152,8 @@ def find_formula(text: str, *, several: bool) -> Formula | None:
     if listed is not None:
         return read_formula(listed)
     for candidate in reversed(list(_CANDIDATE.finditer(tail))):
+        if is_denied(tail[: candidate.start()]):
+            return None
         found = read_formula(_with_unit(candidate, tail))
         if found is not None and found.readings:
             return found
@@ -185,6 +207,8 @@ def _readings(spelling: str, *, is_gold: bool) -> list[MathAnswer]:
     elif _EUROPEAN.search(spelling):
         point = str.maketrans({".": "", ",": "."})
         texts = [(_EUROPEAN.sub(lambda number: number[0].translate(point), spelling), True)]
+    elif (choice := _COMBINATION.fullmatch(spelling)) is not None:  # and a point C
+        texts.append((rf"\binom{{{choice[1]}}}{{{choice[2]}}}", True))
     elif _GROUPED.search(spelling) and any(each in spelling for each in "([{"):
         texts.append((spelling, False))
     for each, grouped in texts:
@@ -234,7 +258,9 @@ def _with_unit(candidate: re.Match[str], tail: str) -> str:
     if text.endswith(")") and "(" not in text:
         text = text[:-1]
     behind = _BEHIND.match(tail, candidate.end())
-    if behind is not None and (behind[1].endswith("%") or unit_of(f"5 {behind[1]}")):
+    if behind is None or (behind[1] == "in" and _WORD_AFTER.match(tail, behind.end())):
+        return text
+    if behind[1].endswith("%") or unit_of(f"5 {behind[1]}"):
         return f"{text} {behind[1]}"
     return text
 

@@ -132,8 +132,9 @@ _RAISED: Final = lazy_pattern(r"[\u2070\u00b9\u00b2\u00b3\u2074-\u207f]+")
 _LOWERED: Final = lazy_pattern(r"[\u2080-\u208e]+")
 
 _NO_MEANING: Final = lazy_pattern(
-    r"\\(?:displaystyle|textstyle|limits|nonumber|hfill|strut|left|right"
-    r"|[bB]igg?[lrm]?|mathstrut|thinspace|enspace|par|newline|centering)(?![A-Za-z])\s?"
+    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nonumber|hfill|strut|left|right"
+    r"|[bB]igg?[lrm]?|mathstrut|thinspace|enspace|par|newline|centering|therefore"
+    r"|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])\s?"
     r"|\\q?quad|\\(?:hspace|vspace|phantom|hphantom)\*?\{[^{}]*\}|(?<!\\)\\[,;:> ]|\\!|~"
 )
 _GROUPED: Final = lazy_pattern(
@@ -149,7 +150,7 @@ _REPLACED: Final = {
     "O": "\\emptyset", "dots": "\\ldots", "cdots": "\\ldots", "dotsc": "\\ldots",
     "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ", "varphi": "\\phi",
     "varepsilon": "\\epsilon", "vartheta": "\\theta", "degree": "^\\circ", "degrees": "^\\circ",
-    "simeq": "\\approx", "doteq": "\\approx", "backslash": "\\setminus",
+    "measuredangle": "\\angle", "simeq": "\\approx", "doteq": "\\approx", "backslash": "\\setminus",
     "smallsetminus": "\\setminus",
     "R": "\\mathbb{R}", "euro": "\u20ac", "pounds": "\u00a3", "arctg": "\\arctan", "tg": "\\tan",
     "ctg": "\\cot", "colon": ":", "lg": "\\lg", "percent": "%",
@@ -161,13 +162,13 @@ _REPLACED: Final = {
 _COMMAND: Final = lazy_pattern(r"\\([A-Za-z]+)")
 _FONT: Final = lazy_pattern(
     r"\\(?:text|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|mathbf|mathit|mathsf|mathtt"
-    r"|mathnormal|mbox|hbox|operatorname|emph|boldsymbol|bm|rm|bf|it|underline|boxed|fbox|ensuremath"
+    r"|mathnormal|mbox|hbox|operatorname|emph|boldsymbol|bold|bm|rm|bf|it|underline|boxed|fbox|ensuremath"
     r"|unit|si|mathop)\*?"
     r"\s*\{([^{}]*)\}"
 )
 _FONT_OF_GROUP: Final = lazy_pattern(
-    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|boldsymbol|bm|underline|ensuremath|boxed"
-    r"|fbox|operatorname|textnormal|mathop)\*?\s*(?=\{)"
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|boldsymbol|bold|bm|underline|ensuremath"
+    r"|boxed|fbox|operatorname|textnormal|mathop)\*?\s*(?=\{)"
 )
 _JOINED: Final = lazy_pattern(r"\s+(and|or)\s+")
 _LEAD: Final = lazy_pattern(
@@ -185,13 +186,46 @@ _ESCAPED_TWICE: Final = lazy_pattern(
     r"(?<!\\)\\\\(?=(?:left|right|[dt]?frac|sqrt|leq?|geq?|pi|infty|cup|text|boxed|cdot|times)(?![a-z]))"
 )
 _MATH_MODE: Final = lazy_pattern(r"(?<!\\)\\[()\[\]]")
+_GOES_ON: Final = lazy_pattern(r",\s*\.\.+\Z")
 _DOTTED: Final = lazy_pattern(r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
 _REPEATING: Final = lazy_pattern(
     r"(?<![\d.])(\d{0,30})\.(\d{0,30})\s*\\(?:overline|bar|overbar)\s*(?:\{\s*(\d{1,30})\s*\}|(\d))"
 )
 _REPEATING_PLAINLY: Final = lazy_pattern(
-    r"(?<![\d.])(\d{0,30})\.(\d{0,30}?)(?:\((\d{1,30})\)|(\d{1,6}?)\4{2,}(?:\.\.\.+|\\ldots))(?=\W*\Z)"
+    r"(?<![\d.])(\d{0,30})\.(\d{0,30}?)"
+    r"(?:\((\d{1,30})\)|(?:(\d)\4{2,}|(\d{2,6}?)\5+)(?:\.\.\.+|\\ldots))(?=\W*\Z)"
 )
+_LINE_SPACE: Final = lazy_pattern(r"(\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]")
+_RAISED_O: Final = lazy_pattern(
+    r"(?<=\d)\s*\^\s*(?:\{\s*o\s*\}|\{?\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}\}?|o(?![A-Za-z]))"
+)
+_END_OF_PROOF: Final = lazy_pattern(
+    r"(?:\s*+\\(?:checkmark|blacksquare|square|Box|qed)(?![A-Za-z])(?:\{\})?)+\s*\Z"
+)
+_MINUTES: Final = lazy_pattern(
+    r"(?<=[\d}])(?:[\s~]|\\[,;: ])*"
+    r"(?:\\(?:text|mathrm|textrm|mbox|rm)\s*\{[\s~]*min\.?\s*\}|(?<![A-Za-z\\])min\.?)\s*\Z"
+)
+_IN_ROUND: Final = lazy_pattern(
+    rf"(?<=[\d}}])[\s{WORDS_BEGIN}]*\([\s{WORDS_BEGIN}]*"
+    rf"([A-Za-z]{{4,}}(?:[ -][A-Za-z]+)?)[\s{WORDS_END}]*\)[\s{WORDS_END}]*\Z"
+)
+_NEGATIVE: Final = lazy_pattern(
+    rf"\A{WORDS_BEGIN}?\s*(?:negative|minus)\s*{WORDS_END}?\s*(?=[\d.(\\])", re.IGNORECASE
+)
+_FOR_ALL: Final = lazy_pattern(
+    rf"(?<=[^\s,])[\s,]*+{WORDS_BEGIN}?[\s(]*+for\s+(?:all|any|every|each)\b[^\d=<>]{{0,60}}\Z"
+)
+_FOR_INTEGERS: Final = lazy_pattern(
+    rf"(?<=[^\s,])[\s,]*+(?:{WORDS_BEGIN}\s*(?:where|for|with)\s*{WORDS_END})?\s*"
+    rf"\(?\s*([A-Za-z])\s*\\in\s*\\mathbb\s*\{{?([ZN])\}}?\s*\)?\Z"
+)
+_DOLLARS: Final = lazy_pattern(r"\A(?:USD?\s*(?=\\?\$)|USD\s*(?=\d))")
+_COMBINATIONS: Final = [
+    lazy_pattern(r"(?:\{\s*\})?[_^]\{?(\d{1,5})\}?\s*C\s*_\s*\{?(\d{1,5})\}?"),
+    lazy_pattern(r"(?<![A-Za-z\\])C\s*_\s*\{?(\d{1,5})\}?\s*\^\s*\{?(\d{1,5})\}?"),
+    lazy_pattern(r"(?<![A-Za-z\\])C\s*\^\s*\{?(\d{1,5})\}?\s*_\s*\{?(\d{1,5})\}?"),
+]
 _JOINT: Final = lazy_pattern(r"[\s,;]*(?:or|and|或|和|或者)[\s,;:]*", re.IGNORECASE)
 _TIMES: Final = lazy_pattern(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)|(?<=\d)\s+[xX]\s+(?=\d)")
 _STARS: Final = lazy_pattern(r"\A(\*\*|__|`)(.+)\1\Z", re.DOTALL)
@@ -225,29 +259,65 @@ def plain_spelling(text: str) -> str:
     >>> print(plain_spelling(r"$\dfrac{1}{2}$"), plain_spelling("x**2 \\leq 3."))
     \frac {1}{2} x^2 \le  3
     """
-    text = text.strip()
-    if not text.isascii():
-        text = _from_unicode(text)
-    if text.endswith("\\") and not text.endswith("\\\\"):
-        text = text[:-1]
-    text = text.strip("\n\t ;").removesuffix("." if not text.endswith("..") else "\0")
+    text = _unpunctuated(text if text.isascii() else _from_unicode(text))
     if (starred := _STARS.match(text)) is not None:
         text = starred[2].strip()
     if "$" in text:
         text = _without_dollars(text)
-    if "\\" in text or "{,}" in text or "~" in text:
-        text = _from_latex(text)
-    if "..." in text or "ldots" in text or ".(" in text or "(" in text:
-        text = _REPEATING_PLAINLY.sub(_fraction, text)
-    if "x" in text or "X" in text:
-        text = _TIMES.sub("*", text)
-    text = _LEAD.sub("", text.replace("**", "^")).lstrip(" ,;:").rstrip(" .,;:")
+    text = _unframed(_in_one_notation(text))
     if text[:1] == "]" or text[-1:] == "[":  # ]1, 2[ is how some countries write (1, 2)
         text = _OUTWARD.sub(
             lambda ends: {"]": "(", "[": "["}[ends[1]] + ends[2] + {"[": ")", "]": "]"}[ends[3]],
             text,
         )
     return text
+
+
+def _unpunctuated(text: str) -> str:
+    text = text.strip()
+    if text.endswith("\\") and not text.endswith("\\\\"):
+        text = text[:-1]
+    text = text.lstrip(" \t\n;")
+    if not text.endswith("\\;"):
+        text = text.rstrip(" \t\n;")
+    return text.removesuffix("." if not text.endswith("..") else "\0")
+
+
+def _in_one_notation(text: str) -> str:
+    if "min" in text:
+        text = _MINUTES.sub(f" {WORDS_BEGIN}minutes{WORDS_END}", text)
+    if "^" in text and "o" in text:
+        text = _RAISED_O.sub(r"^\\circ ", text)
+    if "\\" in text or "{,}" in text or "{:}" in text or "~" in text:
+        text = _from_latex(text)
+    if "C" in text:
+        for pattern in _COMBINATIONS:
+            text = pattern.sub(_combination, text)
+    if "..." in text or "ldots" in text or ".(" in text or "(" in text:
+        text = _REPEATING_PLAINLY.sub(_fraction, text)
+    if "x" in text or "X" in text:
+        text = _TIMES.sub("*", text)
+    return text
+
+
+def _unframed(text: str) -> str:
+    """Without what ends a proof and "for all x", minus 5 as -5 and 13 (ways) as 13 ways."""
+    text = _LEAD.sub("", text.replace("**", "^")).lstrip(" ,;:")
+    text = text if _GOES_ON.search(text) else text.rstrip(" .,;:")
+    if not text[:1].isdigit():
+        text = _DOLLARS.sub(r"\\$", _NEGATIVE.sub("-", text)).replace("\\$\\$", "\\$")
+    if text[-1:].isdigit():
+        return text
+    if "\\in" in text:
+        text = _FOR_INTEGERS.sub(r", \1\\in\\mathbb{\2}", text)
+    text = _FOR_ALL.sub("", _END_OF_PROOF.sub("", text))
+    return _IN_ROUND.sub(rf" {WORDS_BEGIN}\1{WORDS_END}", text)
+
+
+def _combination(numbers: re.Match[str]) -> str:
+    """The letter C between two numbers, which some countries write in this order, some in that."""
+    above, below = sorted(map(int, numbers.groups()), reverse=True)
+    return rf"\binom{{{above}}}{{{below}}}"
 
 
 def latex_tokens(text: str, *, grouped: bool = True) -> list[Token]:
@@ -334,9 +404,9 @@ def _without_dollars(text: str) -> str:
 
 
 def _from_latex(text: str) -> str:
-    text = _NO_BRACKET.sub("", _COLOUR.sub("", text))
+    text = _NO_BRACKET.sub("", _COLOUR.sub("", _LINE_SPACE.sub(r"\1", text)))
     text = _GROUPED.sub("", _ESCAPED_TWICE.sub(r"\\", text))
-    text = _DECIMAL_COMMA.sub(".", text)
+    text = _DECIMAL_COMMA.sub(".", text).replace("{:}", ":")
     text = _NO_MEANING.sub(lambda mark: "" if mark[0] == "\\!" else " ", text)
     text = _MATH_MODE.sub(" ", text)
     text = _REPEATING.sub(_fraction, _DOTTED.sub(r"\\overline{\1\2\3}", text))
@@ -380,4 +450,6 @@ def _unwrapped(font: re.Match[str]) -> str:
         return f" {inside} " if not font[0].startswith(("\\boxed", "\\fbox")) else f"{{{inside}}}"
     if bare in FUNCTIONS:
         return f"\\{bare} "
+    if bare.lower() == "infinity":
+        return "\\infty "
     return f"{WORDS_BEGIN}{inside}{WORDS_END}"

@@ -446,7 +446,7 @@ class _AnswerParser:
                 return words
         parts, joints = _split(given, _is_joint)
         if len(parts) > 1:
-            return self._joined(parts, joints)
+            return self._duration(given, joints) or self._joined(parts, joints)
         if any(each.text in _SIGNS for each in given) and not self._sign and given[0].text != "\\{":
             return self._both_signs(given)
         return self._related(given)
@@ -470,6 +470,13 @@ class _AnswerParser:
         items = tuple(self.answer(part) for part in kept)
         words = {"or", "and"} & set(joints)
         return _flattened(items, words.pop() if len(words) == 1 else ",")
+
+    def _duration(self, given: list[Token], joints: list[str]) -> Quantity | None:
+        """2 hours and 30 minutes; None for other lists, such as 6 cm and 8 cm."""
+        if set(joints) != {"and"}:
+            return None
+        found = self._compound([each for each in given if each.text.lower() != "and"])
+        return found if found is not None and found.unit == "s" else None
 
     def _both_signs(self, given: list[Token]) -> MathAnswer:
         found: list[MathAnswer] = []
@@ -502,7 +509,9 @@ class _AnswerParser:
             return self._relation(sides, relations)
         return self._single(given)
 
-    def _single(self, given: list[Token]) -> MathAnswer:  # noqa: PLR0911 - a table of kinds
+    def _single(  # noqa: C901, PLR0911 - a table of kinds
+        self, given: list[Token]
+    ) -> MathAnswer:
         if not given:
             raise UnreadableError("nothing stands here")
         brackets = _brackets_around(given)
@@ -523,6 +532,8 @@ class _AnswerParser:
             return _number_set(given[2].text)
         if len(given) == 1 and given[0].text == "\\emptyset":
             return NumberSet("")
+        if _is_point(given):
+            return Assigned(given[0].text, self._single(given[1:]))
         parts, colons = _split(given, lambda token: token.text == ":")
         if colons:
             return Ratio(tuple(self._scalar(part) for part in parts))
@@ -553,6 +564,8 @@ class _AnswerParser:
         return Congruence(self._scalar(left), self._scalar(residue[0]), self._scalar(residue[1]))
 
     def _member(self, left: list[Token], right: list[Token]) -> MathAnswer:
+        if (name := _assigned_tuple(left)) is not None:
+            return Member(name, self.answer(right))
         if not left or not all(
             each.kind in ("symbol", "command", "number") or each.text == "_" for each in left
         ):
@@ -641,6 +654,7 @@ class _AnswerParser:
     def _quantity(self, given: list[Token]) -> MathAnswer:
         if (compound := self._compound(given)) is not None:
             return compound
+        given = [part for each in given for part in _scale_apart(each)]
         scale = next((index for index, each in enumerate(given) if each.text in _SCALES), 0)
         by = 1
         if scale and (given[scale - 1].kind == "number" or given[scale - 1].text == "}"):
@@ -691,6 +705,8 @@ def _between_joints(parts: list[list[Token]], joints: list[str], index: int) -> 
 
 
 def _flattened(items: tuple[MathAnswer, ...], joint: str) -> Several:
+    if not items:  # nothing would be the same as everything
+        raise UnreadableError("a list without items")
     found: list[MathAnswer] = []
     for item in items:
         found += item.items if isinstance(item, Several) else [item]
@@ -761,6 +777,13 @@ def _brackets_around(given: list[Token]) -> str | None:
     if pair in ("()", "[]", "(]", "[)", "{}"):
         return pair
     return {"\\{\\}": "{}", "\\langle\\rangle": "<>"}.get(pair, pair if pair[0] == "\\" else None)
+
+
+def _is_point(given: list[Token]) -> bool:
+    """Whether a capital letter names what is in the brackets behind it, as in A(3, 4)."""
+    if given[0].kind != "symbol" or not given[0].text.isupper():
+        return False
+    return _brackets_around(given[1:]) == "()" and bool(_split(given[2:-1], _is_separator)[1])
 
 
 def _is_scalar(inside: list[Token]) -> bool:
@@ -1001,6 +1024,14 @@ def _without_degrees(given: list[Token]) -> list[Token] | None:
     if texts[-2:] == ["^", "\\circ"]:
         return given[:-2]
     return given[:-4] if texts[-4:] == ["^", "{", "\\circ", "}"] else None
+
+
+def _scale_apart(token: Token) -> list[Token]:
+    """The words "billion years" as two tokens."""
+    scale, _, unit = token.text.partition(" ")
+    if token.kind != "words" or scale not in _SCALES or not unit:
+        return [token]
+    return [token._replace(text=scale), token._replace(text=unit, spaced=True)]
 
 
 def _start_of_words(given: list[Token]) -> int:

@@ -15,7 +15,7 @@ from zerowait.scorers.math.unit import unit_of
 
 _SPAN: Final = r"(?:\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\(.+?\\\))"
 _STATEMENT: Final = lazy_pattern(
-    r"(?P<final>\bfinal\s+)?\banswers?\b"
+    r"(?P<final>\bfinal\s+)?\b(?:answers?|(?:correct|right)\s+(?:option|choice))\b"
     r"(?:\s+(?:to|for|of|in)\b[^.\n:=$\\\d]{0,80}?)?[\s*_`]*+"
     r"(?:(?:is|are|was|equals|(?:must|should|will|would|has\s+to)\s+be)\b\s*:?|:|=)"
     r"(?P<not>\s*(?:not|never|no)\b)?[\s*_`]*+",
@@ -30,7 +30,20 @@ _BEFORE: Final = lazy_pattern(
     re.IGNORECASE,
 )
 _REASON: Final = lazy_pattern(
-    r",?\s+(?:because|since|as|so|which|where|due|for|or\s+so)\b.*", re.IGNORECASE | re.DOTALL
+    r",?\s+(?:because|since|as|(?<!or )so|which|where|due|for|or\s+so(?!.*\d))\b.*"
+    r"|,\s*(?:and\s+)?(?:not|rather\s+than|instead\s+of)\b.*",
+    re.IGNORECASE | re.DOTALL,
+)
+_BOUND: Final = lazy_pattern(
+    r"(?:somewhere\s+)?(?:half|twice|thrice|double|triple|at\s+(?:least|most)|(?:no\s+)?(?:less|more|greater|fewer|larger|smaller|higher|lower)\s+than"
+    r"|over|under|above|below|between|up\s+to|within|near|close\s+to|any\w*)\b",
+    re.IGNORECASE,
+)
+_REST_OF_A_TERM: Final = lazy_pattern(
+    r"\s*(?:times|plus|minus|(?:more|less|fewer)\s+than|less(?=\s+\d)"
+    r"|or\s+(?:more|less|fewer|greater|smaller|above|below|over|under)|divided|multiplied|squared|cubed"
+    r"|to\s+the\s+power|raised)\b",
+    re.IGNORECASE,
 )
 _EMPHASIS: Final = lazy_pattern(r"(?<![\w)\]}])\*\*([^*\n]+)\*\*")
 _CORRECTED: Final = lazy_pattern(
@@ -44,7 +57,7 @@ _NUMBER: Final = r"[-+\u2212]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s+\d
 _ROUND: Final = r"(?:\\left\s*)?[(\[](?:\\[a-z]+|[^()\[\]A-Za-z$])*[)\]]"
 _CURLY: Final = r"(?:\\left\s*)?\\?\{(?:\\[a-z]+|[^{}A-Za-z$])*\\?\}"
 _TOKEN: Final = lazy_pattern(
-    rf"(?P<item>(?:\b[A-Za-z]\s*=\s*)?(?:{_SPAN}|{_NUMBER})|{_ROUND}|{_CURLY})"
+    rf"(?P<item>(?:\b[A-Za-z]\s*(?:[<>=\u2264\u2265\u2260]|[<>!]=)\s*)?(?:{_SPAN}|{_NUMBER})|{_ROUND}|{_CURLY})"
     r"|(?P<joint>\s*(?:[,;]|\b(?:or|and)\b)\s*(?:(?:or|and)\b\s*)?|\s+)"
     r"|\\?\w+|.",
     re.IGNORECASE | re.DOTALL,
@@ -58,7 +71,11 @@ _OPEN: Final = lazy_pattern(
 )
 _WORDY: Final = lazy_pattern(r"[^\W\d_]{2,}\s+[^\W\d_]{2,}")
 _NOT: Final = lazy_pattern(
-    r"(?:\b(?:not|never|cannot|nor)|n't)\s+(?:be\s+|equal\s+(?:to\s+)?)?[$\\(*_`]*\Z", re.IGNORECASE
+    r"(?:(?:\b(?:not|never|cannot|nor)|n't)\s+(?:be\s+|equal\s+(?:to\s+)?)?"
+    r"|\bat\s+(?:least|most)\s+|\b(?:below|above|under|over|within|half(?:\s+of)?|twice|\d\s+to)\s+"
+    r"|\b(?:less|more|greater|fewer|larger|smaller|higher|lower)\s+than\s+)"
+    r"[$\\(*_`]*\Z",
+    re.IGNORECASE,
 )
 _IS: Final = lazy_pattern(r"\s(?:is|are|was|equals)\s+(?:equal\s+to\s+)?:?\s*(?!not\b|never\b)")
 _TAIL_CHARS: Final = 600
@@ -110,9 +127,19 @@ def listed_at_end(text: str) -> str | None:
         last = run
     if not last:
         return None
-    if _NOT.search(tail[: last[0].start()]):
+    is_bound = _REST_OF_A_TERM.match(tail, last[-1].end()) is not None
+    if is_bound or is_denied(tail[: last[0].start()]):
         return ""
     return _joined(last)
+
+
+def is_denied(before: str) -> bool:
+    """Whether what follows `before` is said not to be the answer, or only to bound it.
+
+    >>> is_denied("It is not "), is_denied("There are at least "), is_denied("It is ")
+    (True, True, False)
+    """
+    return _NOT.search(before[-80:]) is not None
 
 
 def answer_of(sentence: str) -> str | None:
@@ -130,7 +157,7 @@ def answer_of(sentence: str) -> str | None:
         return said if len(said.split()) <= _MOST_WORDS_BETWEEN else None
     first = runs[0]
     rest = said[first[-1].end() :]
-    if _OPEN.search(rest):
+    if _BOUND.match(said) or _OPEN.search(rest) or _REST_OF_A_TERM.match(rest):
         return None
     if not unit_of(said) and first[0].start() == 0 and _WORDS_AFTER.match(rest):
         return _joined(first) or bare_answer(first[0][0])

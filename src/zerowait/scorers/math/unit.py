@@ -28,9 +28,11 @@ _NAMES = {
     "week": "week",
     "month": "month",
     "year": "yr year",
-    "dollar": "dollar",
+    "dollar": "dollar usd",
     "cent": "cent",
-    "euro": "euro",
+    "euro": "euro eur",
+    "rupee": "rupee rs",
+    "yuan": "yuan rmb",
     "degree": "degree",
     "radian": "rad radian",
 }
@@ -79,7 +81,8 @@ def unit_of(answer: str) -> str | None:
     if behind is None:
         return None
     name, power, spelt = "", "", ""
-    for word in _WORD.findall(behind[1].replace(r"\text", " ").replace(r"\mathrm", " ")):
+    spelling = behind[1].replace(r"\text", " ").replace(r"\mathrm", " ")
+    for word in _WORD.findall(spelling.replace("kmph", "km/h").replace("mph", "mi/h")):
         if word == "per" or not (word[0].isalpha() or word[0] == "^" or word in _SUPERSCRIPT):
             spelt, name, power = f"{spelt}{name}{power}/", "", ""
         elif word[0] == "^" or word in _SUPERSCRIPT or word in _POWERS:
