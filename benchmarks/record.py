@@ -1,10 +1,11 @@
 """What a record costs: CPU per judgement with and without one, by part, and a million to query.
 
-python benchmarks/record.py [--count 1000] [--rounds 31] [--judgements 1000000] [--keep FOLDER]
+python benchmarks/record.py [--count 1000] [--rounds 31] [--latency 0] [--judgements 1000000]
+    [--keep FOLDER]
 
-The judgements of the first table go to a judge that answers at once, by the default configuration:
-with a record and without by turns, and the turns of a round are compared with each other. Its CPU
-time is user and system time of this process, all of its threads included.
+The judgements of the first table go to a judge that answers after `--latency` seconds, by the
+default configuration: with a record and without by turns, and the turns of a round are compared
+with each other. Its CPU time is user and system time of this process, all of its threads included.
 Other programs change a turn by more than a record costs, so the second table measures inside the
 turns that are recorded: each part by the clock of its thread, and its share of all other CPU time
 of the same turn. What a record costs elsewhere (names of samples) is only in the first.
@@ -88,11 +89,12 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--count", type=int, default=1000)
     options.add_argument("--rounds", type=int, default=31)
+    options.add_argument("--latency", type=float, default=0.0, help="seconds of the judge")
     options.add_argument("--judgements", type=int, default=1_000_000)
     options.add_argument("--keep", type=Path, help="folder of the made-up record; it is used again")
     given = options.parse_args()
     if given.rounds:
-        with quick_judge() as url:
+        with quick_judge(given.latency) as url:
             show(cpu_table(url, given.count, given.rounds))
             show(parts_table(url, given.count, given.rounds))
     if given.judgements:
@@ -147,7 +149,7 @@ def parts_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
         turns = [parts_of(rewards, count, number, clocks) for number in range(rounds + 1)]
     parts = {
         "judgements and events are queued": [turn[0] for turn in turns[1:]],
-        "rewards are written before they are returned, with counters": [
+        "rewards are put together and written, with counters": [
             turn[1] + turn[2] for turn in turns[1:]
         ],
         "the thread that writes judgements and events": [turn[3] for turn in turns[1:]],
