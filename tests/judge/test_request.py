@@ -206,6 +206,15 @@ def test_the_newer_name_of_the_limit_replaces_the_older_one():
     assert "max_tokens" not in body
 
 
+def test_another_limit_under_the_newer_name_is_an_error_that_says_where_it_goes():
+    # it would be overwritten by max_tokens
+    for fine in (None, JUDGE.max_tokens):
+        check_judge(msgspec.structs.replace(JUDGE, parameters={"max_completion_tokens": fine}))
+    wrong = msgspec.structs.replace(JUDGE, parameters={"max_completion_tokens": 9000})
+    with pytest.raises(ConfigError, match=r"to 9000: give the judge max_tokens: 9000, and"):
+        check_judge(wrong)
+
+
 def test_a_null_parameter_is_left_out():
     bare = msgspec.structs.replace(JUDGE, parameters={"temperature": None})
     assert "temperature" not in body_of(judge=bare)

@@ -104,11 +104,18 @@ def check_judge(judge: Judge) -> None:
     """Check that requests to `judge` can be built and its verdicts be told apart.
 
     Raises:
-        ConfigError: its parameters set a field that has another place, or two words of its
-            choice are the same to a reader.
+        ConfigError: its parameters set a field that has another place, or another limit of the
+            answer than `max_tokens`, or two words of its choice are the same to a reader.
     """
     check_rule(judge.verdict)
     _check_parameters(judge.parameters)
+    longest = judge.parameters.get(_NEWER_LIMIT)
+    if longest not in (None, judge.max_tokens):
+        raise ConfigError(
+            f"parameters cannot set {_NEWER_LIMIT!r} to {longest!r}: give the judge "
+            f"max_tokens: {longest}, and parameters: {{{_NEWER_LIMIT}: null}} to send it under "
+            "that name"
+        )
     own = own_constraint(judge)
     verdict = judge.verdict
     if own is None or verdict.enforced == "off":
