@@ -53,6 +53,8 @@ BEGINS = delta("Sco", role="assistant", reasoning_content="Score: 3")
         (events(BEGINS, delta("re: 7", "abort")), "http_error"),
         (events(BEGINS, delta("re: 1")), "unparseable"),  # "10" may have been cut
         (events(BEGINS, delta("re: 7", "stop")).replace(b"re: 7", b're: 7"'), "unparseable"),
+        (events(delta("1"), delta("10", "stop")), "unparseable"),  # each with all the text so far
+        (events(delta("Score: 7", "stop"), delta("", "content_filter")), "unparseable"),
         (b'data: {"error": {"code": 529}}\n\n' + events(delta("Score: 7", "stop")), "unparseable"),
         (b"data: [DONE]\n\n", "unparseable"),
         (b"data: 7\n\n", "unparseable"),
@@ -61,6 +63,15 @@ BEGINS = delta("Sco", role="assistant", reasoning_content="Score: 3")
 def test_a_stream_that_was_not_asked_for_is_read_when_it_has_an_end(body, means):
     outcome = read_reply(whole_reply(body) or body, VerdictRule(integer=(1, 10)))
     assert (outcome.value if isinstance(outcome, Score) else outcome.kind.value) == means
+
+
+def test_a_stream_in_which_a_gateway_began_the_reply_anew_is_not_read():
+    first, second = (events(delta(text, "stop")) for text in ("1", "0"))
+    begun_anew = first.replace(b'{"choices"', b'{"id": "a", "choices"', 1) + second.replace(
+        b'{"choices"', b'{"id": "b", "choices"', 1
+    )
+    assert whole_reply(begun_anew) is None
+    assert whole_reply(begun_anew.replace(b'"id": "b"', b'"id": "a"')) is not None
 
 
 def test_a_key_that_is_spread_over_the_events_of_a_stream_is_struck_out():

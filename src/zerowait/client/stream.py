@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -21,8 +22,9 @@ _DONE: Final = b"[DONE]"
 def whole_reply(body: bytes) -> bytes | None:
     r"""The chat completion that the events of a stream add up to.
 
-    None where `body` is no stream, an event is no JSON or tells of an error, or no event says how
-    the reply ended: that one may have been cut.
+    None where `body` is no stream, an event is no JSON or tells of an error, no event says how the
+    reply ended (it may have been cut), or it is open what the text is: events of several replies,
+    as of a gateway that began anew, or events that each repeat the text so far.
 
     >>> body = b'data: {"choices":[{"delta":{"content":"Score: "}}]}\n\n'
     >>> body += b'data: {"choices":[{"delta":{"content":"7"},"finish_reason":"stop"}]}\n\n'
@@ -49,17 +51,18 @@ def _summed(events: list[dict[str, Any]]) -> dict[str, Any] | None:
     choices = [choice for event in events if (choice := _choice(event)) is not None]
     if len(choices) == 1 and "message" in choices[0]:
         return next(event for event in events if _choice(event) is not None)
-    endings = [choice["finish_reason"] for choice in choices if choice.get("finish_reason")]
-    if not endings:
+    endings = {str(choice["finish_reason"]) for choice in choices if choice.get("finish_reason")}
+    replies = {str(event["id"]) for event in events if event.get("id")}
+    if len(endings) != 1 or len(replies) > 1:
         return None
     message: dict[str, Any] = {"role": "assistant"}
-    for choice in choices:
-        delta = choice.get("delta")
-        said = delta if isinstance(delta, dict) else {}
-        for name in _TEXTS:
-            if isinstance(text := said.get(name), str):
-                message[name] = message.get(name, "") + text
-    whole = {"message": message, "finish_reason": endings[-1]}
+    for name in _TEXTS:
+        parts = _parts(choices, name)
+        if _repeat(parts):
+            return None
+        if parts:
+            message[name] = "".join(parts)
+    whole = {"message": message, "finish_reason": endings.pop()}
     if (logprobs := _logprobs(choices)) is not None:
         whole["logprobs"] = logprobs
     beside = {
@@ -69,6 +72,18 @@ def _summed(events: list[dict[str, Any]]) -> dict[str, Any] | None:
         if event.get(name) is not None
     }
     return {**beside, "choices": [whole]}
+
+
+def _parts(choices: list[dict[str, Any]], name: str) -> list[str]:
+    """What the events say in one field of their ``delta``, in order."""
+    deltas = (choice.get("delta") for choice in choices)
+    said = (delta.get(name) for delta in deltas if isinstance(delta, dict))
+    return [text for text in said if isinstance(text, str) and text]
+
+
+def _repeat(parts: list[str]) -> bool:
+    """Whether each part begins with the one before, as where events hold all the text so far."""
+    return len(parts) > 1 and all(now.startswith(before) for before, now in pairwise(parts))
 
 
 def _choice(event: dict[str, Any]) -> dict[str, Any] | None:

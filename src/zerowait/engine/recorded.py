@@ -128,12 +128,14 @@ class _BatchedWrites:
 
     def _write_or_keep_error(self) -> None:
         known, self._known = self._known, []
-        final = [each for one in known for each in self._final.add(*one)]
+        final: list[IndexedReward] = []
         try:
+            for index, reward in known:
+                final += self._final.add(index, reward)
             self._record.rewards(self._lines(final))
         except Exception as error:  # noqa: BLE001 - raised to the caller by `add` or `write`
             self._error = self._error or error
-            self._not_written |= dict([*final, *self._final.held])
+            self._not_written |= dict([*known, *final, *self._final.held])
             return
         if self._on_reward is None:
             return

@@ -46,11 +46,13 @@ _CORRECTS = (
     r"|should[ ](?:be|have[ ]been)"
     r"|(?:i'd|i[ ]would|i'll|i[ ]will|let's)[ ](?:say|give|rate|go|call)"
     r"|change[ds]?[ ](?:it|my|this|that|to)|lower(?:ed)?[ ](?:it|this|that|to)"
-    r"|raised?[ ](?:it|this|that|to)|instead)"
+    r"|raised?[ ](?:it|this|that|to)|instead|sorry"
+    r"|on[ ](?:reflection|reconsideration|rereading)|after[ ]re-?(?:read|consider|think|view)\w*)"
 )
 _TAKES_BACK = lazy_pattern(
     r"""
-    (?: (?<=[.!?,;(\n—-]) | \A ) [ \t*_`"']*+ (?: no,?[ ] | but[ ] | oh,?[ ] )?
+    (?: (?<=[.!?,;(\n—-]) | \A ) [ \t*_`"']*+
+        (?: no,?[ ] | but[ ] | oh,?[ ] | (?:edit|note|update)[*_]*+:[*_]*+[ ] )?
         (?: wait (?= [ ]*+ (?: [,.:!—…-] | no\b | \n | \Z ) ) | hold[ ]on | scratch[ ]that
           | oops | correction | on[ ]second[ ]thought
           | i[ ]take[ ](?:it|that)[ ]back | i(?:'ve|[ ]have)?[ ]changed[ ]my[ ]mind | never[ ]?mind
